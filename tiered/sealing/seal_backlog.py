@@ -425,11 +425,19 @@ class SealBacklog:
         return min(min(waiting, default=self._reported_offset), self._reported_offset)
 
     def _expired_count(self, units: Units, cut_ms: int) -> int:
-        """Return how many leading units are older than the cut; store times rise along a queue."""
-        low, high = 0, len(units)
+        """Return how many leading units are older than the cut. Store times rise along a queue; where they do not, in
+        a log that RocketMQ wrote while its clock was set back, a first unit that has not expired keeps all."""
+
+        def has_expired(index: int) -> bool:
+            return self._log.store_timestamp_ms(PhysicalOffset(units["physical_offset"][index])) < cut_ms
+
+        low, high = 0, 1
+        while high <= len(units) and has_expired(high - 1):
+            low, high = high, 2 * high
+        high = min(high, len(units))
         while low < high:
             middle = (low + high) // 2
-            if self._log.store_timestamp_ms(PhysicalOffset(units["physical_offset"][middle])) < cut_ms:
+            if has_expired(middle):
                 low = middle + 1
             else:
                 high = middle
