@@ -181,7 +181,8 @@ class Indexing:
         try:
             result = await self._builder.build(catalog, items, start=start, end=end, class_of=self._class_of)
         except ObjectNotFoundError as error:
-            if error.context.get("key") in LiveNames(self._catalog()):
+            key = error.context.get("key")
+            if isinstance(key, str) and key in LiveNames(self._catalog()):
                 raise CorruptDataError("an object that the catalog names is missing", **error.context) from error
             logger.info("parts went while they were indexed: %s", error)
             return False
