@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("broker", "pop", "remoting", "replication", "spark", "store", "tiered", "timers", "transactions")
 
 PLAIN = {
-    ("tiered/s3/s3_object_store.py", "offset"): "a parameter of io.IOBase.seek",
+    ("tiered/s3/upload_body.py", "offset"): "a parameter of io.IOBase.seek",
     ("store/files/mapped_file.py", "base_offset"): "files of the log and of queues are named alike: a number of bytes",
 }
 """What may be an `int`, and why."""

@@ -197,7 +197,10 @@ class StateRounds:
             return None
 
     def _is_due(self) -> bool:
-        if self._clock() >= self._next_ms:
+        left_ms = self._next_ms - self._clock()
+        # No wait is that long: the clock was set back, and it may take hours until it has caught up.
+        was_set_back = left_ms > max(self._interval_ms, RETRY_DELAY_MS_MAX)
+        if left_ms <= 0 or was_set_back:
             return self._is_reported
         return self._newest is not None and not self._last_error and self._is_half_used(self._newest)
 

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+from thermocline.broker.tier_process.lasting_work import keep_working
 from thermocline.broker.tier_process.tier_account import TierAccount
 from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.tiered.budgets import TierConfig
@@ -57,7 +58,8 @@ class TierIndexing:
     def start(self) -> None:
         """Work until `stop`."""
         if self._is_on:
-            self._task = asyncio.create_task(self._indexing.run(self._changed), name="indexing")
+            work = keep_working(lambda: self._indexing.run(self._changed), name="indexing")
+            self._task = asyncio.create_task(work, name="indexing")
 
     def committed(self) -> None:
         """There is something new to look at."""

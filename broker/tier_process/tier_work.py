@@ -17,6 +17,7 @@ from thermocline.broker.helpers import HelperLink, HelperRequestCode, StateSaved
 from thermocline.broker.metrics import TierFigures, TierFiguresRequest, sum_of_others
 from thermocline.broker.state import reserve_bytes
 from thermocline.broker.tier_process.hot_state import HotState
+from thermocline.broker.tier_process.lasting_work import keep_working
 from thermocline.broker.tier_process.state_capture import StateCapture, queue_ends
 from thermocline.broker.tier_process.state_rounds import StateRounds
 from thermocline.broker.tier_process.tier_account import TierAccount
@@ -133,7 +134,8 @@ class TierWork:
         """
         merging: asyncio.Task[None] | None = None
         if self._link.settings.tier.merge_bytes_per_second:
-            merging = asyncio.create_task(self._merging.run(self._changed), name="merging")
+            work = keep_working(lambda: self._merging.run(self._changed), name="merging")
+            merging = asyncio.create_task(work, name="merging")
         scrubbing = asyncio.create_task(self.scrub.run_steadily(), name="steady-scrub")
         self.indexing.start()
         self._reader.load_lookups_soon()

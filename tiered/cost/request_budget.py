@@ -100,7 +100,8 @@ class RequestBudget:
         refill = self._per_ms * max(0, now_ms - self._refilled_ms)
         # Requests since the last call may have been sent at the end of that time, so subtract them after the refill.
         self._remaining = min(float(self.burst), self._remaining + refill) - (spent - self._counted)
-        self._refilled_ms, self._counted = max(now_ms, self._refilled_ms), spent
+        # If the clock was set back, the refill goes on from there: it is not to wait until the clock has caught up.
+        self._refilled_ms, self._counted = now_ms, spent
         return self._remaining
 
     @property
@@ -127,7 +128,7 @@ class RequestBudget:
         earlier = sum(
             other.count
             for name, other in self._waiting.items()
-            if name != who and other.since_ms < since_ms and now_ms - other.asked_ms < FORGOTTEN_MS
+            if name != who and other.since_ms < since_ms and abs(now_ms - other.asked_ms) < FORGOTTEN_MS
         )
         if free >= count + (earlier if who else 0):
             self._waiting.pop(who, None)

@@ -52,7 +52,7 @@ class GarbageRounds:
 
     async def collect_due(self, now_ms: int) -> None:
         """Delete due garbage. Orphans of earlier writers are searched once, by listing."""
-        if now_ms < self._not_before_ms:
+        if 0 < self._not_before_ms - now_ms <= self._pause_ms_max:  # above it: the clock was set back
             return
         if self._has_swept and not self._collector.is_due(now_ms=now_ms):
             return
@@ -74,6 +74,11 @@ class GarbageRounds:
             self._not_before_ms = now_ms + self._config.grace_ms // COLLECTIONS_PER_GRACE
         if report.deleted_count:
             logger.info("garbage deleted objects=%d bytes=%d", report.deleted_count, report.deleted_bytes)
+
+    @property
+    def _pause_ms_max(self) -> int:
+        """The longest pause between two collections."""
+        return max(self._config.sweep_interval_ms, self._config.grace_ms // COLLECTIONS_PER_GRACE)
 
     @property
     def _cost_max(self) -> int:

@@ -206,14 +206,14 @@ class Merging:
             segment_bytes=self._segment_bytes,
         )
         try:
-            result = await self._merger.merge(plan, self._catalog(), rules)
+            result = await self._read_and_write(plan, rules)
         except ObjectNotFoundError as error:
             logger.info("packs went while they were merged: %s", error)
             return None
         except CorruptDataError as error:
             if raises:
                 raise
-            # They stay as they are, readable except for the damage; a scrub reports it.
+            # They stay as they are, readable except for the damage; a scrub reports it, and heals it.
             logger.error("packs not merged: %s", error)
             self._failed[_name(plan)] = None
             while len(self._failed) > FAILED_MAX:
@@ -241,6 +241,16 @@ class Merging:
             outcome.written_bytes,
         )
         return outcome
+
+    async def _read_and_write(self, plan: MergePlan, rules: MergeRules) -> MergeResult:
+        """Raises as `PackMerger.merge`; CorruptDataError also when a pack is missing that the catalog still names."""
+        try:
+            return await self._merger.merge(plan, self._catalog(), rules)
+        except ObjectNotFoundError as error:
+            packs = self._catalog().packs
+            if all(pack.pack_id in packs for pack in plan.packs):
+                raise CorruptDataError("a pack that the catalog names is missing", **error.context) from error
+            raise
 
     def _changes(self, catalog: Catalog, result: MergeResult) -> LedgerChanges | None:
         """The change that replaces the packs by the result; None when a pack is gone or a topic was deleted."""

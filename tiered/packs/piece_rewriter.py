@@ -6,7 +6,6 @@ Runs in a worker thread.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from thermocline.remoting.offsets import offset_range
 from thermocline.tiered.objects import SegmentFormatError
 from thermocline.tiered.segments import (
     FinishedSegment,
@@ -44,7 +42,9 @@ def rewrite(
 ) -> FinishedSegment:
     """One segment of all pieces, which are of one topic and leave no gap; see `stretches`.
 
-    Records that were stored before `cut_ms` are left out; at least one was not.
+    Of each queue the records in front of the first one that was stored at or after `cut_ms` are left out. Those behind
+    it stay: store times rise along a queue, except where RocketMQ wrote the log while its clock was set back, and a run
+    has no gap. At least one record stays.
 
     Raises:
         CorruptDataError: A piece is not what its entry says.
@@ -56,18 +56,20 @@ def rewrite(
     )
     try:
         for queue_id in sorted({run.queue_id for piece in pieces for run in piece.entry.runs}):
+            has_begun = False
             for piece in opened:
                 run = piece.entry.run(queue_id)
                 if run is None:
                     continue
                 for info, codes in zip(piece.frames(run), piece.codes(run), strict=True):
-                    if info.max_store_ms < cut_ms:
+                    if not has_begun and info.max_store_ms < cut_ms:
                         continue
                     frame = decode_frame(piece.log[info.position : info.end_position], info)
                     start = info.start_offset
-                    if info.min_store_ms < cut_ms:
-                        # Store times rise along a queue.
-                        start += bisect_left(offset_range(start, info.end_offset), cut_ms, key=frame.store_timestamp_ms)
+                    if not has_begun and info.min_store_ms < cut_ms:
+                        while frame.store_timestamp_ms(start) < cut_ms:
+                            start += 1
+                    has_begun = True
                     records = frame.records(start, info.end_offset)
                     writer.append(queue_id, start, records, codes[start - info.start_offset :])
         return writer.finish()

@@ -6,6 +6,7 @@
     nothing. What is read back is checked by our own formats.
   - What holds history is put into `storage_class`; every object is encrypted by `sse`, in parts too.
   - Checksums of botocore's own are off ('when_required'): other stores answer them wrongly on ranges.
+  - An upload of which the store takes nothing fails in time (`upload_body.py`); the client limits all other waiting.
   - No retries here: they are `wrappers/retrying.py`'s, which counts and bounds them.
 Belongs to one event loop. At most `connections_max` requests are under way, others wait for a connection.
 """
@@ -16,9 +17,8 @@ import asyncio
 import base64
 import contextlib
 import hashlib
-import io
 import ssl
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractContextManager, AsyncExitStack
 from typing import Any, TypeAlias
 
@@ -45,6 +45,7 @@ from thermocline.tiered.s3.s3_credentials import credentials_for, shared_session
 from thermocline.tiered.s3.s3_errors import RETRY_CODES, translated
 from thermocline.tiered.s3.s3_options import S3Options
 from thermocline.tiered.s3.sent_requests import Listener, SentRequests
+from thermocline.tiered.s3.upload_body import UploadBody, unless_stalled
 from thermocline.tiered.segments import keeps_history
 
 Uploads: TypeAlias = list[tuple[str, str]]
@@ -52,6 +53,8 @@ Uploads: TypeAlias = list[tuple[str, str]]
 
 MIB = 1024 * 1024
 DELETE_KEYS_MAX = 1000
+NO_LISTING = frozenset({"ResponseMetadata", "RequestCharged"})
+"""All that the client has of an answer without content. A listing has its name or says whether it is cut."""
 INLINE_BYTES_MAX = 256 * 1024
 """Bodies up to this size are hashed and sent in place, larger ones by a helper thread and in pieces."""
 
@@ -183,13 +186,16 @@ class S3ObjectStore:
         while True:
             with self._translated(prefix):
                 answer = await self._client.list_objects_v2(**request)
+            if answer.keys() <= NO_LISTING:
+                # To take it for a listing without objects would pass over pins, ballots and state.
+                raise ObjectStoreUnavailableError("the answer is no listing", key=prefix)
             for item in answer.get("Contents", ()):
                 key = item["Key"].removeprefix(self._prefix)
                 if key > start_after:
                     yield _info(key, item, size_bytes=item["Size"])
             if not answer.get("IsTruncated"):
                 return
-            request["ContinuationToken"] = answer["NextContinuationToken"]
+            request["ContinuationToken"] = _next_of(answer, "NextContinuationToken", prefix)
 
     async def delete(self, key: str) -> None:
         """See ObjectStore."""
@@ -203,9 +209,10 @@ class S3ObjectStore:
             batch = waiting[start : start + DELETE_KEYS_MAX]
             objects = [{"Key": self.full_key(key)} for key in batch]
             with self._translated(batch[0]):
-                answer = await self._client.delete_objects(
-                    Bucket=self._bucket, Delete={"Objects": objects, "Quiet": True}
-                )
+                async with unless_stalled(self._options.stalled_s_max):
+                    answer = await self._client.delete_objects(
+                        Bucket=self._bucket, Delete={"Objects": objects, "Quiet": True}
+                    )
             for failure in answer.get("Errors", ()):
                 _raise_delete_failure(failure)
 
@@ -255,34 +262,37 @@ class S3ObjectStore:
         return data, int(total) if total.isdigit() else len(data)
 
     async def _put(self, key: str, data: Data, **extra: Any) -> None:
-        body, digest = await _body(data)
-        await self._client.put_object(
-            Bucket=self._bucket,
-            Key=self.full_key(key),
-            Body=body,
-            ContentMD5=digest,
-            ContentLength=len(data),
-            **self.kept_as(key),
-            **extra,
-        )
+        digest = await _digest(data)
+        async with unless_stalled(self._options.stalled_s_max) as goes_on:
+            answer = await self._client.put_object(
+                Bucket=self._bucket,
+                Key=self.full_key(key),
+                Body=_body(data, goes_on),
+                ContentMD5=digest,
+                ContentLength=len(data),
+                **self.kept_as(key),
+                **extra,
+            )
+        _etag_of(answer, key)
 
     async def _put_multipart(self, key: str, data: memoryview) -> None:
         full_key = self.full_key(key)
         answer = await self._client.create_multipart_upload(Bucket=self._bucket, Key=full_key, **self.kept_as(key))
-        upload_id = answer["UploadId"]
+        upload_id = _text_of(answer, "UploadId", key, "the answer does not name the upload that it begins")
 
         async def upload(number: int, part: memoryview) -> dict[str, Any]:
-            body, digest = await _body(part)
-            answer = await self._client.upload_part(
-                Bucket=self._bucket,
-                Key=full_key,
-                UploadId=upload_id,
-                PartNumber=number,
-                Body=body,
-                ContentMD5=digest,
-                ContentLength=len(part),
-            )
-            return {"PartNumber": number, "ETag": answer["ETag"]}
+            digest = await _digest(part)
+            async with unless_stalled(self._options.stalled_s_max) as goes_on:
+                answer = await self._client.upload_part(
+                    Bucket=self._bucket,
+                    Key=full_key,
+                    UploadId=upload_id,
+                    PartNumber=number,
+                    Body=_body(part, goes_on),
+                    ContentMD5=digest,
+                    ContentLength=len(part),
+                )
+            return {"PartNumber": number, "ETag": _etag_of(answer, key)}
 
         size_bytes = self._options.part_bytes
         try:
@@ -293,9 +303,10 @@ class S3ObjectStore:
                 ],
                 concurrency_max=self._options.part_concurrency_max,
             )
-            await self._client.complete_multipart_upload(
+            answer = await self._client.complete_multipart_upload(
                 Bucket=self._bucket, Key=full_key, UploadId=upload_id, MultipartUpload={"Parts": parts}
             )
+            _etag_of(answer, key)
         except BaseException:
             # Best effort: what is left of it is aborted when a writer next opens the prefix.
             with contextlib.suppress(ObjectNotFoundError, ObjectStoreUnavailableError), self._translated(key):
@@ -312,8 +323,8 @@ class S3ObjectStore:
                 found.extend((upload["Key"], upload["UploadId"]) for upload in answer.get("Uploads", ()))
                 if not answer.get("IsTruncated"):
                     return [upload for upload in found if upload[0].startswith(full_prefix)]
-                request["KeyMarker"] = answer["NextKeyMarker"]
-                request["UploadIdMarker"] = answer["NextUploadIdMarker"]
+                request["KeyMarker"] = _next_of(answer, "NextKeyMarker", full_prefix)
+                request["UploadIdMarker"] = _next_of(answer, "NextUploadIdMarker", full_prefix)
 
     async def _abort(self, full_key: str, upload_id: str) -> None:
         await self._client.abort_multipart_upload(Bucket=self._bucket, Key=full_key, UploadId=upload_id)
@@ -328,43 +339,37 @@ def _check_authorities(path: str) -> None:
         raise InvalidRequestError("the file of authorities cannot be used", ca=path, reason=reason) from error
 
 
-class _ViewReader(io.RawIOBase):
-    """A view as a file, so that the HTTP client sends it in pieces without copying all of it."""
-
-    def __init__(self, view: memoryview) -> None:
-        self._view = view
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._view)}[whence]
-        self._position = base + offset
-        return self._position
-
-    def read(self, size: int | None = -1) -> bytes:
-        end = len(self._view) if size is None or size < 0 else self._position + size
-        data = bytes(self._view[self._position : end])
-        self._position += len(data)
-        return data
+async def _digest(data: Data) -> str:
+    """The Content-MD5 of a body."""
+    return _md5(data) if len(data) <= INLINE_BYTES_MAX else await asyncio.to_thread(_md5, data)
 
 
-async def _body(data: Data) -> tuple[bytes | io.RawIOBase, str]:
-    """The body for a PUT, and its Content-MD5."""
-    if len(data) <= INLINE_BYTES_MAX:
-        return bytes(data), _md5(data)
-    return _ViewReader(memoryview(data)), await asyncio.to_thread(_md5, data)
+def _body(data: Data, on_read: Callable[[], None]) -> bytes | UploadBody:
+    """The body for a PUT."""
+    return bytes(data) if len(data) <= INLINE_BYTES_MAX else UploadBody(memoryview(data), on_read)
 
 
 def _md5(data: Data) -> str:
     return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
+
+
+def _text_of(answer: dict[str, Any], name: str, key: str, otherwise: str) -> str:
+    """A member that every answer of this kind has. ObjectStoreUnavailableError, with the text `otherwise`, without it:
+    then a load balancer or another server has answered, whatever the status says."""
+    value = answer.get(name)
+    if not isinstance(value, str) or not value:
+        raise ObjectStoreUnavailableError(otherwise, key=key, missing=name)
+    return value
+
+
+def _etag_of(answer: dict[str, Any], key: str) -> str:
+    """What the store calls the bytes that it has stored."""
+    return _text_of(answer, "ETag", key, "the answer does not say that the object is stored")
+
+
+def _next_of(answer: dict[str, Any], name: str, key: str) -> str:
+    """Where a listing goes on that is cut."""
+    return _text_of(answer, name, key, "a listing is cut, and does not say where it goes on")
 
 
 def _raise_delete_failure(failure: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from thermocline.remoting.errors import InvalidRequestError
 
 MIB = 1024 * 1024
+STALLED_READ_TIMEOUTS = 4
 SSE_KMS = "aws:kms"
 SSE_KINDS = ("AES256", SSE_KMS)
 ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
@@ -81,6 +82,12 @@ class S3Options:
             raise InvalidRequestError(f"sse_kms_key_id is for sse={SSE_KMS}", sse=self.sse)
         if self.ca is not None and self.endpoint is not None and not self.endpoint.lower().startswith("https://"):
             raise InvalidRequestError("ca is for an https endpoint, and this one is not", endpoint=self.endpoint)
+
+    @property
+    def stalled_s_max(self) -> float:
+        """How long an upload may go on while the store takes nothing of it. Far above the time for an answer: pieces
+        also wait for a thread that reads them, and threads may all be compressing."""
+        return STALLED_READ_TIMEOUTS * self.read_timeout_s
 
     def put_requests(self, size_bytes: float) -> int:
         """How many requests it takes to put an object of so many bytes."""

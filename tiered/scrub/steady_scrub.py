@@ -129,11 +129,14 @@ class SteadyScrub:
             self._set(refilled_ms=now_ms)
             return Step(wait_ms=WAIT_MS_MAX)
         if self.is_pass_over:
-            if self.state.pass_started_ms and now_ms < self.state.pass_started_ms + PASS_DAYS * DAY_MS:
+            began_ms = self.state.pass_started_ms
+            if began_ms and began_ms <= now_ms < began_ms + PASS_DAYS * DAY_MS:
                 if self._survey is None:
                     await self._make_survey(now_ms)
                 return Step(wait_ms=WAIT_MS_MAX)
             return await self._begin(now_ms)
+        if self.state.pass_started_ms > now_ms:  # the clock was set back: the pass has as much time as if it began now
+            self._set(pass_started_ms=max(now_ms, 1))
         survey = self._survey
         if survey is None or not survey.upcoming or now_ms - survey.made_ms > SURVEY_AGE_MS_MAX:
             survey = await self._make_survey(now_ms)

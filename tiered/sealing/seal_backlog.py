@@ -116,6 +116,13 @@ class TopicProgress:
         times = [queue.first_waiting_ms for queue in self.queues.values() if queue.first_waiting_ms is not None]
         return min(times, default=None)
 
+    def start_ages(self, *, now_ms: int) -> None:
+        """Let all waiting records be of this age, as their store times are later: the clock was set back, and store
+        times stand still until it has caught up, which may take hours."""
+        for queue in self.queues.values():
+            if queue.first_waiting_ms is not None:
+                queue.first_waiting_ms = min(queue.first_waiting_ms, now_ms)
+
 
 class SealBacklog:
     """All topics of one broker. Belongs to the tier process's loop."""
@@ -269,6 +276,9 @@ class SealBacklog:
             first_ms = progress.first_waiting_ms if progress.tiered else None
             if first_ms is None:
                 continue
+            if first_ms > now_ms:
+                progress.start_ages(now_ms=now_ms)
+                first_ms = now_ms
             by_age = now_ms - first_ms >= self._policy.age_ms - lead_ms
             if pressure or by_age or progress.waiting_bytes >= self._policy.segment_bytes:
                 waiting.append((first_ms, topic))
@@ -415,11 +425,19 @@ class SealBacklog:
         return min(min(waiting, default=self._reported_offset), self._reported_offset)
 
     def _expired_count(self, units: Units, cut_ms: int) -> int:
-        """Return how many leading units are older than the cut; store times rise along a queue."""
-        low, high = 0, len(units)
+        """Return how many leading units are older than the cut. Store times rise along a queue; where they do not, in
+        a log that RocketMQ wrote while its clock was set back, a first unit that has not expired keeps all."""
+
+        def has_expired(index: int) -> bool:
+            return self._log.store_timestamp_ms(PhysicalOffset(units["physical_offset"][index])) < cut_ms
+
+        low, high = 0, 1
+        while high <= len(units) and has_expired(high - 1):
+            low, high = high, 2 * high
+        high = min(high, len(units))
         while low < high:
             middle = (low + high) // 2
-            if self._log.store_timestamp_ms(PhysicalOffset(units["physical_offset"][middle])) < cut_ms:
+            if has_expired(middle):
                 low = middle + 1
             else:
                 high = middle

@@ -56,7 +56,8 @@ class SweepTurn:
 
     def is_on(self, *, now_ms: int, is_made: bool, can_pay: Callable[[], bool]) -> bool:
         """Whether to sweep now. `is_made`: a commit is made anyway; `can_pay`: whether the budget allows another."""
-        if now_ms >= self._due_ms + (0 if is_made else self._waited_max_ms):
+        was_set_back = self._due_ms > now_ms + self._interval_ms  # the clock
+        if now_ms >= self._due_ms + (0 if is_made else self._waited_max_ms) or was_set_back:
             self._due_ms, self._is_owed = now_ms + self._interval_ms, True
         self._waits_for_budget = self._is_owed and not is_made and not can_pay()
         is_on = self._is_owed and not self._waits_for_budget

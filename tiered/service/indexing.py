@@ -8,8 +8,9 @@ Its commits wait for the entry of the next round (`TierService.amend_with_next`)
 meanwhile lookups use the indexes in memory, or the parts of segments.
 
 One of these at a time, within a budget of bytes (`merging/merging.py`) and of requests. An object is complete before
-the ledger names it, and until then the parts of the segments answer: it may stop anywhere. A damaged part stops the
-indexing of its range until a scrub has healed it; lookups still find all records. Belongs to the tier process's loop.
+the ledger names it, and until then the parts of the segments answer: it may stop anywhere. A part that is damaged or
+missing stops the indexing of its range until a scrub has healed it, and a full disk stops it until there is room;
+lookups still find all records. Belongs to the tier process's loop.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from thermocline.remoting.errors import (
     CorruptDataError,
+    DiskFullError,
     FencedError,
     MQError,
     ObjectNotFoundError,
     ObjectStoreUnavailableError,
 )
 from thermocline.remoting.offsets import PhysicalOffset
-from thermocline.tiered.catalog import Catalog, LedgerChanges
+from thermocline.tiered.catalog import Catalog, LedgerChanges, LiveNames
 from thermocline.tiered.cost import RequestBudget
 from thermocline.tiered.indexes import (
     BloomCache,
@@ -91,10 +93,12 @@ class Indexing:
 
     async def run(self, changed: asyncio.Event) -> None:
         """Do whatever is due, again whenever `changed` is set, and look for what expires; until cancelled or fenced."""
+        had_room = True
         while True:
             pause_ms = self._sweep_interval_ms
             try:
                 if await self.run_once():
+                    had_room = True
                     continue
                 if self._is_due():
                     pause_ms = RETRY_MS  # the budget is negative: wait for time to pass
@@ -102,6 +106,11 @@ class Indexing:
                 return  # sealing fails likewise, and logs it
             except ObjectStoreUnavailableError as error:
                 logger.debug("nothing indexed: %s retry_ms=%d", error, RETRY_MS)
+                await asyncio.sleep(RETRY_MS / 1_000)
+            except DiskFullError as error:
+                if had_room:
+                    logger.warning("nothing is indexed until there is room: %s", error)
+                had_room = False
                 await asyncio.sleep(RETRY_MS / 1_000)
             except CorruptDataError as error:
                 logger.error("not indexed, lookups go by the parts of segments: %s", error)
@@ -118,7 +127,8 @@ class Indexing:
 
         Raises:
             ObjectStoreUnavailableError: No answer; what was written has been given up.
-            CorruptDataError: A part or an object that is needed is damaged.
+            CorruptDataError: A part or an object that is needed is damaged or missing.
+            DiskFullError: There is no room to write an object; what was written has been given up.
             FencedError: Another writer has taken over.
         """
         if self._requests is None:
@@ -171,6 +181,9 @@ class Indexing:
         try:
             result = await self._builder.build(catalog, items, start=start, end=end, class_of=self._class_of)
         except ObjectNotFoundError as error:
+            key = error.context.get("key")
+            if isinstance(key, str) and key in LiveNames(self._catalog()):
+                raise CorruptDataError("an object that the catalog names is missing", **error.context) from error
             logger.info("parts went while they were indexed: %s", error)
             return False
 

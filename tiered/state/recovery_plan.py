@@ -5,7 +5,8 @@
 
 `next_offset` is the highest of: what the queue can have reached since the snapshot (StateSnapshot.queue_ceiling), the
 cold end, any group's offset, and the holes declared before. It is a queue file's first offset, so that the new queue
-needs no filler.
+needs no filler. Clients may commit any offset, up to 2^63 - 1: one that is more than GROUP_AHEAD_MAX ahead of all else
+does not count, as no queue could go on behind it.
 
 Incarnation of a topic: the later one of snapshot and catalog. A topic that is only in the catalog was created after the
 snapshot; only its queues are known. A topic that is deleted in either stays deleted. The broker's own unfinished
@@ -17,7 +18,7 @@ its last write before the recovery's claim stay hidden: some may have been delet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -31,6 +32,8 @@ from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, StateSnapshot, T
 INCARNATIONS_SKIPPED = 1_000_000
 """More topics than are created between two snapshots: their incarnations are not used again either."""
 HOLES_PER_ENTRY = 2_000
+GROUP_AHEAD_MAX = 1 << 40
+"""More messages than 90 TiB of log hold."""
 
 
 class QueuePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,7 +164,7 @@ def _plan_topic(
     catalog: Catalog,
     snapshot: StateSnapshot,
     packed_count: int,
-    group_ends: Mapping[int, QueueOffset],
+    group_ends: Mapping[int, Sequence[QueueOffset]],
     *,
     written_ms: int,
     new_queue_offset: QueueOffset,
@@ -188,9 +191,11 @@ def _plan_topic(
     for queue_id in sorted(ends.keys() | cold_ends.keys() | hole_ends.keys() | group_ends.keys()):
         end, cold_end = ends.get(queue_id), cold_ends.get(queue_id, nothing)
         hole_start = max([cold_end, *hole_ends.get(queue_id, ())])
-        reached = max(hole_start, new_queue_offset, group_ends.get(queue_id, nothing))
+        reached = max(hole_start, new_queue_offset)
         if end is not None:
             reached = max(reached, snapshot.queue_ceiling(end))
+        ahead = [offset for offset in group_ends.get(queue_id, ()) if offset <= reached + GROUP_AHEAD_MAX]
+        reached = max([reached, *ahead])
         lost_count = 0
         if end is not None:
             # A hole that ends behind it was declared after the snapshot, by an earlier attempt of this recovery: its
@@ -224,14 +229,14 @@ def _plan_topic(
     )
 
 
-def _group_ends(offsets: Mapping[str, Any]) -> dict[str, dict[int, QueueOffset]]:
-    """Topic -> queue id -> the furthest that any group has come."""
-    furthest: dict[str, dict[int, QueueOffset]] = {}
+def _group_ends(offsets: Mapping[str, Any]) -> dict[str, dict[int, list[QueueOffset]]]:
+    """Topic -> queue id -> the offsets of all groups."""
+    found: dict[str, dict[int, list[QueueOffset]]] = {}
     for name, queues in offsets.get("offsetTable", {}).items():
-        ends = furthest.setdefault(name.partition("@")[0], {})
+        ends = found.setdefault(name.partition("@")[0], {})
         for queue_id, offset in queues.items():
-            ends[int(queue_id)] = max(QueueOffset(int(offset)), ends.get(int(queue_id), QUEUE_START))
-    return furthest
+            ends.setdefault(int(queue_id), []).append(QueueOffset(int(offset)))
+    return found
 
 
 def _round_up(number: int, step: int) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from thermocline.broker.cold.cold_reads import ColdPull, ColdPullResult
-from thermocline.broker.cold.cold_runs import ColdRuns
+from thermocline.broker.cold.cold_runs import READERS_MAX, ColdRuns
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.records.message_record import encode_record
 
@@ -227,6 +228,40 @@ def test_every_answer_is_a_right_one(
             assert 0 <= runs.size_bytes <= bytes_max
 
     asyncio.run(read())
+
+
+async def test_expired_records_between_others_are_passed_by() -> None:
+    """As in a log of RocketMQ, whose store times fall when its clock is set back."""
+    expired = range(40, 50)
+
+    class FallenTimes(ListTier):
+        def answer(self, pull: ColdPull) -> ColdPullResult:
+            whole = super().answer(pull)
+            offsets = range(whole.next_offset - whole.message_count, whole.next_offset)
+            kept = [RECORDS[each] for each in offsets if each not in expired]
+            return msgspec.structs.replace(whole, records=[b"".join(kept)] if kept else [], message_count=len(kept))
+
+    runs = ColdRuns(FallenTimes().ask)
+    data, offset = b"", 0
+    while offset < len(RECORDS):
+        result = await pull(runs, pull_at(offset))
+        assert result.message_count <= 32
+        assert result.next_offset > offset
+        data, offset = data + data_of(result), result.next_offset
+    assert data == b"".join(each for number, each in enumerate(RECORDS) if number not in expired)
+
+
+async def test_readers_that_never_go_on_are_bounded_too() -> None:
+    """As many groups as a client names, on as many queues as there are."""
+    tier = ListTier()
+    runs = ColdRuns(tier.ask)
+    for number in range(READERS_MAX + 10):
+        result = await pull(runs, pull_at(5, count_max=1, group=f"g{number}"))
+        assert (result.message_count, result.next_offset) == (1, 6)
+    assert len(runs._readers) == READERS_MAX
+    newest = pull_at(6, count_max=1, group=f"g{READERS_MAX + 9}")
+    await pull(runs, newest)
+    assert runs.held(replace(newest, offset=7), INCARNATION) is not None, "the newest readers are kept"
 
 
 async def test_the_run_of_a_client_that_left_goes_and_those_of_others_stay() -> None:

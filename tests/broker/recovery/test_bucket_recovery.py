@@ -25,6 +25,7 @@ from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.tiered.ledger.ledger_reader import open_catalog
 from thermocline.tiered.segments.object_keys import BrokerKeys
 from thermocline.tiered.state.newest_state import list_names, read_newest
+from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, decode_state, encode_state
 from thermocline.tiered.stores.memory import MemoryObjectStore
 
 KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
@@ -119,6 +120,21 @@ async def test_a_disk_that_is_lost_before_its_first_message_loses_nothing_more(b
         each.topic: each.committed_count for each in first.topics
     }
     open_recovered(disk).close()
+
+
+async def test_an_offset_that_a_client_made_up_is_no_obstacle(bucket: MemoryObjectStore) -> None:
+    """The broker takes any offset that a consumer commits, as RocketMQ does."""
+    for name in await list_names(bucket, KEYS):
+        key = KEYS.state(epoch=name.epoch, sequence=name.sequence)
+        snapshot = decode_state(await bucket.get(key), name=name)
+        offsets = snapshot.documents[CONSUMER_OFFSETS]["offsetTable"]
+        offsets[f"{PLAIN}@made-up"] = {"0": 2**63 - 1}
+        await bucket.put(key, encode_state(snapshot))
+    _, disk = await recovered(bucket)
+    store = open_recovered(disk)
+    queues = [store.queues.find(PLAIN, queue_id) for queue_id in sorted(ENDS[PLAIN])]
+    assert len({queue.next_offset for queue in queues if queue is not None}) == 1, "queue 0 goes on as the others do"
+    store.close()
 
 
 async def test_a_directory_is_recovered_once(bucket: MemoryObjectStore) -> None:

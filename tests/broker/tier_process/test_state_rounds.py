@@ -56,6 +56,7 @@ class Broker:
     popped: list[tuple[str, str, int, int]] = field(default_factory=list)
     is_away: bool = False
     saved_ceilings: list[int] = field(default_factory=list)
+    clock: Clock = field(default_factory=Clock)
 
     def rounds(self, writer: LedgerWriter | None = None) -> StateRounds:
         """Those of a tier process that has just begun."""
@@ -71,7 +72,7 @@ class Broker:
             saved=self.saved_ceilings.append,
             reserve_bytes=RESERVE,
             interval_ms=1_000,
-            clock=Clock(),
+            clock=self.clock,
         )
 
     async def _popped(self) -> list[tuple[str, str, int, int]]:
@@ -123,6 +124,24 @@ async def test_saved_when_something_changed_and_no_request_when_nothing_did(brok
     broker.ends = replace(broker.ends, log_offset=12)
     assert await rounds.save()
     assert (await broker.newest()).documents[CONSUMER_OFFSETS]["offsetTable"] == {"orders@g": {"0": 3}}
+
+
+async def test_saved_also_after_the_clock_was_set_back(broker: Broker) -> None:
+    """Else nothing would be saved until it has caught up: for eight hours, if it was in another time zone."""
+    rounds = broker.rounds()
+    await rounds.save_due()
+    broker.commit(3)
+    await rounds.save_due()
+    assert (await broker.newest()).sequence == 2, "two reserve the log"
+    broker.clock.now_ms -= 8 * 3_600_000
+    await rounds.save_due()
+    assert (await broker.newest()).sequence == 3
+    broker.commit(4)
+    await rounds.save_due()
+    assert (await broker.newest()).sequence == 3, "an interval apart"
+    broker.clock.now_ms += 1_000
+    await rounds.save_due()
+    assert (await broker.newest()).sequence == 4
 
 
 async def test_a_restart_alone_saves_nothing(broker: Broker) -> None:

@@ -53,6 +53,17 @@ def test_a_burst_at_once_and_the_rest_evenly() -> None:
     assert budget.available == 200, "no more is saved up than a burst"
 
 
+def test_a_clock_that_was_set_back_holds_nothing_up() -> None:
+    spender = Spender(1_600)
+    budget = spender.budget
+    spender.spend(200)
+    assert not budget.allows(150, who="merge"), "which then has nothing more to merge"
+    spender.now_ms -= 8 * HOUR_MS
+    assert not budget.allows(1, who="seal"), "it gives nothing either"
+    spender.now_ms += HOUR_MS
+    assert budget.allows(200, who="seal")
+
+
 def test_requests_over_the_budget_are_compensated() -> None:
     spender = Spender(1_600)
     spender.spend(900)

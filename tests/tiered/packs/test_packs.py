@@ -374,6 +374,18 @@ async def test_a_merge_whose_commit_never_started_is_given_up(rig: Rig, monkeypa
     await rig.check_all()
 
 
+async def test_a_merge_of_a_pack_that_is_missing_is_not_tried_again(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    """Else the others would be read again every few seconds, until it is healed."""
+    tier = rig.tier
+    for _ in range(3):
+        await rig.send_and_pack()
+    (first, *_) = tier.catalog.packs.values()
+    await tier.writer.store.delete(first.key)
+    for _ in range(2):
+        assert await tier.merging.run_once() is None
+    assert [each.levelname for each in caplog.records if "packs not merged" in each.message] == ["ERROR"]
+
+
 async def test_pieces_that_add_up_become_segments_of_their_own(rig: Rig) -> None:
     for _ in range(12):
         await rig.send_and_pack(60, topics=("alpha", "alpha", "alpha", "beta"))

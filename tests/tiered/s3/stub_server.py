@@ -26,6 +26,10 @@ class StubServer:
         head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
         self.answers.append(head.encode() + body)
 
+    def stored(self) -> None:
+        """Queue the answer to a PUT that was carried out."""
+        self.answer(200, headers='ETag: "e"\r\n')
+
     def hang_up(self, sent: bytes = b"") -> None:
         """Queue an answer that is cut off."""
         self.answers.append(sent or None)

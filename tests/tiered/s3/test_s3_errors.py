@@ -13,6 +13,7 @@ import pytest
 from tests.tiered.s3.stub_server import stubbed
 from thermocline.remoting.errors import MQError, ObjectNotFoundError, ObjectStoreUnavailableError, SegmentSizeError
 from thermocline.tiered.objects.errors import AlreadyExistsError, ObjectStoreRefusedError
+from thermocline.tiered.s3 import S3Options
 from thermocline.tiered.wrappers import RetryingObjectStore, RetryPolicy
 
 
@@ -69,7 +70,7 @@ async def test_a_conflict_is_tried_again() -> None:
         retrying = RetryingObjectStore(store, policy=RetryPolicy(), random=Random(1), sleep=no_sleep)
         stub.answer(409, code="ConditionalRequestConflict")
         stub.answer(409, code="ConditionalRequestConflict")
-        stub.answer(200)
+        stub.stored()
         await retrying.create_if_absent("k", b"1")
         assert len(stub.requests) == 3
 
@@ -85,6 +86,62 @@ async def test_answers_that_are_cut_off() -> None:
         stub.hang_up(b"garbage")
         with pytest.raises(ObjectStoreUnavailableError):
             await store.put("k", b"1")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html><body>maintenance<br></body>",
+        b"<html><body>maintenance</body></html>",
+        b"<ListBucketResult><Contents><Key>k</Key><Size>1</Size>",
+        b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
+    ],
+    ids=["empty", "a page of a load balancer", "another page", "cut off", "without a token"],
+)
+async def test_answers_that_are_no_listing(body: bytes) -> None:
+    """None of them is a prefix without objects: what is not listed may be deleted, as nothing pins it."""
+    async with stubbed() as (stub, store):
+        stub.answer(200, body=body)
+        with pytest.raises(ObjectStoreUnavailableError):
+            assert [info.key async for info in store.list("k")] == []
+
+
+async def test_a_write_that_no_store_has_answered() -> None:
+    """A load balancer's page with 200: if that counted as stored, the ledger would name an object that is nowhere."""
+    page = b"<html><body>maintenance</body></html>"
+    async with stubbed(S3Options(bucket="bucket", put_bytes_max=4)) as (stub, store):
+        for put in (store.put, store.create_if_absent):
+            stub.answer(200, body=page)
+            with pytest.raises(ObjectStoreUnavailableError, match="does not say that the object is stored"):
+                await put("k", b"1")
+        stub.answer(200, body=page)
+        with pytest.raises(ObjectStoreUnavailableError, match="does not name the upload"):
+            await store.put("k", b"12345")
+        for number_of_good in (0, 1):
+            stub.answer(200, body=b"<R><UploadId>u1</UploadId></R>")
+            for _ in range(number_of_good):
+                stub.stored()
+            stub.answer(200, body=page)
+            stub.answer(204)  # the upload is given up
+            with pytest.raises(ObjectStoreUnavailableError, match="does not say that the object is stored"):
+                await store.put("k", b"12345")
+        assert not stub.answers
+
+
+async def test_a_listing_without_objects() -> None:
+    async with stubbed() as (stub, store):
+        for content in (b"<Name>bucket</Name>", b"<IsTruncated>false</IsTruncated>", b"<KeyCount>0</KeyCount>"):
+            stub.answer(200, body=b"<ListBucketResult>%b</ListBucketResult>" % content)
+            assert [info.key async for info in store.list("k")] == []
+
+
+async def test_unfinished_uploads_that_cannot_be_listed_to_the_end() -> None:
+    body = b"<ListMultipartUploadsResult><IsTruncated>true</IsTruncated></ListMultipartUploadsResult>"
+    async with stubbed() as (stub, store):
+        stub.answer(200, body=body)
+        with pytest.raises(ObjectStoreUnavailableError):
+            await store.remove_incomplete("k")
 
 
 async def test_a_range_that_is_answered_shorter() -> None:
@@ -110,7 +167,7 @@ async def test_failures_inside_a_bulk_delete() -> None:
 
 async def test_bodies_carry_a_checksum_and_are_not_hashed_for_the_signature() -> None:
     async with stubbed() as (stub, store):
-        stub.answer(200)
+        stub.stored()
         await store.put("k", b"hello")
         assert "Content-MD5: XUFAKrxLKna5cZ2REBfFkg==" in stub.requests[0]
         head = stub.requests[0].lower()

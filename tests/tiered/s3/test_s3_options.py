@@ -47,7 +47,7 @@ def answer_uploads(stub: StubServer, parts: int) -> None:
 async def test_puts_and_conditional_creates_say_it() -> None:
     async with stubbed(KEPT) as (stub, store):
         for _ in range(4):
-            stub.answer(200)
+            stub.stored()
         await store.put(LOG, b"records")
         await store.create_if_absent(LOG, b"records")
         await store.put(HINT, b"1")
@@ -73,7 +73,7 @@ async def test_the_doctors_own_requests_say_it() -> None:
     async with stubbed(KEPT) as (stub, store):
         bench = Bench(store, parent="doctor/", random=Random(1))
         for _ in range(20):
-            stub.answer(200)
+            stub.stored()
         await S3Probes(store, bench).probe_checksums()
         puts = [head for head in stub.requests if head.startswith("PUT ")]
         assert len(puts) >= 4
@@ -82,7 +82,7 @@ async def test_the_doctors_own_requests_say_it() -> None:
 
 async def test_no_storage_header_is_sent_by_default() -> None:
     async with stubbed() as (stub, store):
-        stub.answer(200)
+        stub.stored()
         await store.put(LOG, b"records")
         assert storage_headers(stub.requests[0]) == {}
 

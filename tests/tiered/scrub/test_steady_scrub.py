@@ -175,6 +175,16 @@ async def test_a_restart_goes_on_where_the_process_was(automatic: Automatic) -> 
     assert read_again < sum(automatic.sizes.values()), "what was read before the restarts was not read again"
 
 
+@pytest.mark.parametrize("days", [1, PASS_DAYS + 2], ids=["within a pass", "between two"])
+async def test_reading_goes_on_after_the_clock_was_set_back(automatic: Automatic, days: int) -> None:
+    await automatic.pass_time(days * DAY_MS)
+    automatic.rig.clock.now_ms -= 3_000 * DAY_MS
+    before = automatic.rig.clock.now_ms
+    automatic.restart()
+    await automatic.pass_time(READ_WITHIN_DAYS * DAY_MS)
+    assert before < automatic.scrub.steady_report().whole_ended_ms <= automatic.rig.clock.now_ms
+
+
 async def test_no_day_exceeds_the_budget_and_too_small_a_one_is_reported(
     automatic: Automatic, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thermocline.remoting.records.message_record import encode_record
@@ -95,6 +95,24 @@ def test_a_topic_is_due_by_age_size_or_pressure(tmp_path: Path) -> None:
     assert backlog.next_due_ms() == 11_000
 
 
+def test_a_topic_is_due_by_age_after_the_clock_was_set_back(tmp_path: Path) -> None:
+    """The store's clock stands still for as long, so its records come from the future: they are sealed in time."""
+    store = LocalStore(tmp_path)
+    for queue_id in (0, 1):
+        store.put("ahead", queue_id, store_ms=90_000_000)
+    backlog = store.backlog(SealPolicy(age_ms=10_000))
+    assert backlog.due(now_ms=1_000, pressure=False) == []
+    assert backlog.next_due_ms() == 11_000
+    assert backlog.due(now_ms=10_999, pressure=False) == []
+    assert backlog.due(now_ms=11_000, pressure=False) == ["ahead"]
+    plan = backlog.plan("ahead", flush_offset=len(store.log))
+    assert plan is not None
+    backlog.committed(plan)
+    store.put("ahead", 0, store_ms=90_000_000)
+    store.report(backlog)
+    assert backlog.due(now_ms=11_001, pressure=False) == [], "one seal in an age, as always"
+
+
 def test_a_plan_stops_at_the_flush_offset(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     store.put("topic", 0, store_ms=1)
@@ -118,6 +136,30 @@ def test_a_follower_lets_no_record_wait_that_has_expired(tmp_path: Path) -> None
     assert {queue_id: queue.cold_end for queue_id, queue in progress.queues.items()} == {0: 2, 1: 1}
     assert progress.queues[0].first_waiting_ms == 8
     assert 0 < backlog.committed_offset() < len(store.log)
+
+
+def test_a_record_that_lasts_is_not_stepped_over_for_older_ones_behind_it(tmp_path: Path) -> None:
+    """As RocketMQ wrote them while its clock was set back."""
+    store = LocalStore(tmp_path)
+    for store_ms in (1_000, 1_001, *[400] * 50):
+        store.put("topic", 0, store_ms=store_ms)
+    plan = store.backlog(SealPolicy(), cut_ms=900).plan("topic", flush_offset=len(store.log))
+    assert offsets(plan) == {0: (0, 52)}
+
+
+@settings(max_examples=25)
+@given(expired=st.integers(0, 40), lasting=st.integers(0, 40))
+def test_all_expired_records_in_front_are_stepped_over(
+    tmp_path_factory: pytest.TempPathFactory, expired: int, lasting: int
+) -> None:
+    store = LocalStore(tmp_path_factory.mktemp("local"))
+    for number in range(expired + lasting):
+        store.put("topic", 0, store_ms=1 if number < expired else 2)
+    if expired + lasting:
+        plan = store.backlog(SealPolicy(), cut_ms=2).plan("topic", flush_offset=len(store.log))
+        assert plan is not None
+        assert offsets(plan) == ({0: (expired, expired + lasting)} if lasting else {})
+        assert plan.skipped_to == ({0: expired} if expired else {})
 
 
 def test_expired_records_are_stepped_over(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,8 @@ from thermocline.remoting.errors import CorruptDataError
 from thermocline.tiered.budgets.tier_config import TierConfig
 from thermocline.tiered.indexes import IndexResult
 from thermocline.tiered.indexes.index_policy import FAN_IN, ITEMS_MIN
+from thermocline.tiered.objects import spool
+from thermocline.tiered.service import indexing
 from thermocline.tiered.service.indexing import Change
 from thermocline.tiered.stores.memory import MemoryObjectStore
 
@@ -92,6 +96,41 @@ async def test_a_build_that_was_overtaken_is_given_up(world: World, monkeypatch:
     assert world.live < world.stored, "what was given up is left to the garbage collection"
     assert {index.index_id for index in world.tier.catalog.indexes.values()}.isdisjoint(given_up)
     assert len(given_up) == 2
+
+
+async def test_a_part_that_is_missing_is_damage(world: World) -> None:
+    """Else all parts of the range in front of it would be read again every few seconds, until it is healed."""
+    await world.seal()
+    (first, *_) = world.tier.catalog.packs.values()
+    missing = world.store._objects.pop(first.key)
+    with pytest.raises(CorruptDataError, match="missing"):
+        await world.indexing.run_once()
+    world.store._objects[first.key] = missing
+    assert await world.indexing.run_once()
+
+
+async def test_the_task_outlives_a_full_disk(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.seal()
+    world.indexing._builder._folder = tmp_path
+    world.indexing._sweep_interval_ms = 1
+
+    def full(**_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(indexing, "RETRY_MS", 1)
+    monkeypatch.setattr(spool.tempfile, "TemporaryFile", full)
+    task = asyncio.create_task(world.indexing.run(asyncio.Event()))
+    try:
+        await until(lambda: "nothing is indexed until there is room" in caplog.text or task.done())
+        monkeypatch.undo()
+        await until(lambda: world.live or task.done())
+        assert not task.done()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert caplog.text.count("nothing is indexed until there is room") == 1
 
 
 async def test_inputs_of_a_merge_that_are_gone_are_not_tried_again(world: World) -> None:

@@ -13,7 +13,13 @@ from thermocline.tiered.packs.pack_entry import PackedTopic, PackEntry, QueueBou
 from thermocline.tiered.packs.piece_table import PieceExtent, QueueRange, encode_piece_table
 from thermocline.tiered.segments.segment_format import SegmentId
 from thermocline.tiered.segments.segment_list import SegmentList
-from thermocline.tiered.state.recovery_plan import INCARNATIONS_SKIPPED, QueuePlan, RecoveryPlan, plan_recovery
+from thermocline.tiered.state.recovery_plan import (
+    GROUP_AHEAD_MAX,
+    INCARNATIONS_SKIPPED,
+    QueuePlan,
+    RecoveryPlan,
+    plan_recovery,
+)
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, QueueEnd, StateSnapshot, TopicState
 
 UNITS = 100
@@ -151,6 +157,17 @@ def test_a_group_may_be_ahead_of_both() -> None:
     offsets = {CONSUMER_OFFSETS: {"offsetTable": {"orders@g": {"0": 301, "3": 7}, "other@g": {"0": 900}}}}
     (topic,) = plan(state(orders((0, 95)), documents=offsets), catalog(cold(0, 90))).topics
     assert [(queue.queue_id, queue.next_offset) for queue in topic.queues] == [(0, 400), (3, 100)]
+
+
+def test_no_queue_follows_a_group_to_the_end_of_numbers() -> None:
+    """Clients commit any offset: an entry of the ledger that declared such a hole could never be taken back."""
+    near, far = 300 + GROUP_AHEAD_MAX, 2**63 - 1
+    offsets = {CONSUMER_OFFSETS: {"offsetTable": {"orders@g": {"0": far, "1": near, "2": far}, "other@g": {"0": far}}}}
+    offsets[CONSUMER_OFFSETS]["offsetTable"]["orders@slow"] = {"0": 301}
+    snapshot = state(orders((0, 95), (1, 290)), documents=offsets)
+    (topic,) = plan(snapshot, catalog(cold(0, 90))).topics
+    ends = {queue.queue_id: queue.next_offset for queue in topic.queues}
+    assert ends == {0: 400, 1: -(-near // UNITS) * UNITS, 2: 100}
 
 
 def test_a_hole_begins_behind_the_one_before() -> None:
