@@ -53,6 +53,7 @@ from thermocline.store.log import (
     PutStatus,
     StoredGate,
     TimeBoundary,
+    looks_torn,
 )
 from thermocline.store.queues import ConsumeQueue, ConsumeQueueFiles, ConsumeQueueTable, QueueFileMaker, read_runs
 from thermocline.store.read_limit import ReadLimit
@@ -340,6 +341,8 @@ class MessageStore:
             raise MessageTooLargeError(size_bytes=len(message.body), size_bytes_max=config.message_bytes_max)
         if len(message.properties_text) > PROPERTIES_BYTES_MAX:
             raise PropertiesTooLargeError(size_bytes=len(message.properties_text), size_bytes_max=PROPERTIES_BYTES_MAX)
+        if looks_torn(message.properties_text) and not was_accepted:
+            raise MessageIllegalError("the properties end with a zero byte, or have too many in a row")
         if self.incarnations.is_deleted(message.topic):
             raise TopicNotFoundError("the topic was deleted", topic=message.topic)
         return record_size(

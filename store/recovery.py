@@ -7,7 +7,8 @@ With queue ends (queue_ends.py), the rule after every stop of ours, clean or not
      all files is taken back durably, our promise and Apache RocketMQ's, so that a half rebuilt queue is not taken for a
      whole one should the power fail meanwhile.
   3. The log is scanned from the recovery offset. Each sound, live record puts its unit at its queue offset; the first
-     of a queue takes the queue back to where it was at the recovery offset. The first unsound record ends the log.
+     of a queue takes the queue back to where it was at the recovery offset. The first unsound record ends the log,
+     unless whole files that were durable follow: that is damage, and an error.
 Without them, for a store that Apache RocketMQ wrote (or whose queue ends are lost), its rules:
   1. A queue ends at its first impossible unit; D is the end of the last record that any queue has.
   2. The scan begins in the newest file whose first record is at or below D (clean stop), or was stored at or before
@@ -118,8 +119,8 @@ class Recovery:
         """Recover; the log's files are loaded and end at the report's append offset.
 
         Raises:
-            CorruptDataError: A log file is missing in the middle, or of another length than configured; or the table of
-                incarnations is older than the queue ends.
+            CorruptDataError: A log file is missing in the middle, of another length than configured, or damaged in
+                front of others that were durable; or the table of incarnations is older than the queue ends.
         """
         self._files.load()
         self._queues.files.log_min_offset = self._files.start_offset
@@ -155,7 +156,8 @@ class Recovery:
         self._remove_stale_folders()
         rebuild = {(queue.topic, queue.queue_id) for queue in missing}
         start_offset = self._files.start_offset if rebuild else ends.recovery_offset
-        scan = LogScan(self._files, start_offset, check_tears=not self._was_clean)
+        tears_from = None if self._was_clean else ends.capture_offset
+        scan = LogScan(self._files, start_offset, tears_from=tears_from)
         outcome = _Outcome(
             scan_start_offset=start_offset,
             end_offset=start_offset,
@@ -176,9 +178,26 @@ class Recovery:
                 was_counted = record.physical_offset < ends.capture_offset
                 self._begin(queue, record, was_counted=was_counted)
             self._place(queue, record)
+        self._check_durable_files(scan.end_offset, ends.capture_offset)
         outcome.end_offset = scan.end_offset
         outcome.may_be_ahead = scan.end_offset < ends.capture_offset
         return outcome
+
+    def _check_durable_files(self, end_offset: PhysicalOffset, durable_offset: PhysicalOffset) -> None:
+        """Pass an end of the log behind which no file follows that was durable. One before is no torn end but damage:
+        with it messages of hours or days would go that are whole, and were acknowledged.
+
+        Raises:
+            CorruptDataError: There is such a file.
+        """
+        if end_offset < self._files.end_offset and self._files.find(end_offset).end_offset < durable_offset:
+            raise CorruptDataError(
+                "a log file is damaged, and others follow; bring it back, or remove the queue ends to end the log there",
+                path=self._files.directory,
+                damaged_offset=end_offset,
+                durable_offset=durable_offset,
+                queue_ends=self._config.queue_ends_path,
+            )
 
     def _take_recorded_queues(self, ends: QueueEnds) -> dict[ConsumeQueue, None]:
         """Make the recorded queues of live incarnations; those whose files are missing are returned."""
@@ -284,7 +303,7 @@ class Recovery:
         dispatch_offset = max(known_ends.values(), default=NO_PHYSICAL_OFFSET)
         checkpoint = StoreCheckpoint.load(self._disk, self._config.checkpoint_path)
         start_offset = self._find_scan_start(dispatch_offset, checkpoint)
-        scan = LogScan(self._files, start_offset, check_tears=not self._was_clean)
+        scan = LogScan(self._files, start_offset, tears_from=None if self._was_clean else LOG_START)
         outcome = _Outcome(
             scan_start_offset=start_offset,
             end_offset=start_offset,

@@ -186,6 +186,52 @@ def test_a_lost_sector_of_properties_is_a_torn_record() -> None:
     assert bodies_of(store) == [b"good"]
 
 
+def test_zero_bytes_in_properties_are_no_tear() -> None:
+    """As many as a put takes, wherever the sectors' borders are: a kill must not cut the log there."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for padding in range(0, 512, 37):
+        store.put(draft(body=b"x" * padding, properties=b"KEYS\1" + bytes(255) + b"\2"))
+        store.put(draft(body=b"x" * padding, properties=bytes(255) + b"\2"))
+    expected = bodies_of(store)
+    assert bodies_of(open_store(killed(disk))) == expected
+
+
+def test_what_was_durable_is_not_taken_for_torn() -> None:
+    """Records of RocketMQ may hold more zero bytes in their properties than a put takes."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    store.put(draft(body=b"zeroes", properties=b"KEYS\1" + bytes(1_500) + b"\2"), was_accepted=True)
+    store.put(draft(body=b"behind"))
+    store.sync_derived()
+    disk.revive()
+    disk.remove_tree("/store/consumequeue")  # so that all is scanned
+    assert bodies_of(open_store(disk)) == [b"zeroes", b"behind"]
+
+
+@pytest.mark.parametrize("was_clean", [True, False])
+def test_damage_in_front_of_whole_files_deletes_none_of_them(*, was_clean: bool) -> None:
+    """Queues were removed by hand, so all is scanned; a record of long ago has rotted."""
+    disk = SimulatedDisk()
+    store = filled(disk, 100)
+    store.sync_derived()
+    if was_clean:
+        store.close()
+    disk.revive()
+    names = disk.list_directory("/store/commitlog")
+    assert len(names) > 2
+    disk.remove_tree("/store/consumequeue")
+    byte = disk.read(FIRST_LOG_FILE)[4]
+    disk.corrupt(FIRST_LOG_FILE, 4, bytes([byte ^ 0x80]))
+    for _ in range(2):
+        with pytest.raises(CorruptDataError, match="damaged"):
+            open_store(disk)
+        disk.revive()
+    assert disk.list_directory("/store/commitlog") == names
+    disk.corrupt(FIRST_LOG_FILE, 4, bytes([byte]))
+    assert all_bodies(open_store(disk)) == list(range(100))
+
+
 def test_truncated_records_never_come_back() -> None:
     """A record behind a torn one is whole; after a new record of the torn one's size it would fit on."""
     disk = SimulatedDisk()

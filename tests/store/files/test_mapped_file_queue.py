@@ -85,3 +85,36 @@ def test_a_file_of_another_length_is_damage_and_stays(offset: int, size_bytes: i
     with pytest.raises(CorruptDataError, match="length"):
         queue_of(disk).load()
     assert disk.size_bytes(f"/log/{file_name(offset)}") == size_bytes
+
+
+def test_files_are_taken_out_at_both_ends() -> None:
+    queue = queue_of(make_files(0, 100, 200, 300))
+    queue.load()
+    assert [file.base_offset for file in queue.take_before(199)] == [0]
+    assert [file.base_offset for file in queue.take_after(201)] == [300]
+    assert [file.base_offset for file in queue.take_after(200)] == [200]
+    assert queue.start_offset == 100
+
+
+def test_refresh_follows_another_process() -> None:
+    disk = make_files(0, 100)
+    queue = queue_of(disk)
+    queue.refresh()
+    removed, held = queue.find(0), queue.find(100)
+    disk.remove(f"/log/{file_name(0)}")
+    other = disk.open(f"/log/{file_name(200)}", create=True)
+    other.allocate(FILE_BYTES)
+    queue.refresh()
+    assert (queue.start_offset, queue.end_offset) == (100, 300)
+    assert queue.find(100) is held
+    with pytest.raises(AssertionError, match="is closed"):
+        removed.file.write_at(b"x", 0)  # no descriptor of it stays open
+
+
+def test_a_write_stays_within_its_file() -> None:
+    disk = make_files(100)
+    file = MappedFile.open(disk, "/log", 100, size_bytes=FILE_BYTES)
+    file.write(b"abc", 197)
+    with pytest.raises(AssertionError):
+        file.write(b"abcd", 197)
+    assert bytes(file.view[97:]) == b"abc"
