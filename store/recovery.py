@@ -192,7 +192,7 @@ class Recovery:
         """
         if end_offset < self._files.end_offset and self._files.find(end_offset).end_offset < durable_offset:
             raise CorruptDataError(
-                "a log file is damaged, and others follow; bring it back, or remove the queue ends to end the log there",
+                "a log file is damaged, others follow; bring it back, or remove the queue ends to end the log there",
                 path=self._files.directory,
                 damaged_offset=end_offset,
                 durable_offset=durable_offset,
