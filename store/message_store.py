@@ -25,6 +25,7 @@ from thermocline.remoting.errors import (
     MessageTooLargeError,
     OffsetOutOfRangeError,
     PropertiesTooLargeError,
+    StoreClosedError,
     TopicNotFoundError,
 )
 from thermocline.remoting.offsets import LOG_START, NO_QUEUE_OFFSET, QUEUE_START, PhysicalOffset, QueueOffset
@@ -507,7 +508,10 @@ class MessageStore:
 
     def begin_derived_sync(self, *, queues_per_slice: int = QUEUES_PER_SLICE) -> DerivedSync:
         """A round that makes queues durable: `advance` it on the loop, `commit` it in a helper thread, then
-        `end_derived_sync`. One at a time. Raises as `before_promise`."""
+        `end_derived_sync`. One at a time. Raises as `before_promise`, and StoreClosedError once queue files could not
+        be synced."""
+        if self.derived_rounds.is_over:
+            raise StoreClosedError("queue files were not synced; nothing is promised until the store is opened again")
         self.before_promise()
         self.derived_rounds.begun += 1
         return DerivedSync(
@@ -530,6 +534,7 @@ class MessageStore:
             self.derived_rounds.recovery_offset = sync.recovery_offset
             self.derived_rounds.committed = sync.number
         else:
+            self.derived_rounds.is_over = sync.has_doubts
             sync.abandon()
 
     def sync_derived(self) -> None:
