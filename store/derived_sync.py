@@ -5,8 +5,8 @@
 
 The order is the point: queue ends promise what the steps before made true (queue_ends.py). A commit that fails leaves
 the old promise standing; what was to be synced is given back for the next one. But when queue files could not be synced
-there is no next one: the kernel may have dropped their pages, and would report the next sync as good. The log fails, and
-the next start makes the units anew, from the last promise on.
+there is no next one: the kernel may have dropped their pages, and would report the next sync as good. The log fails,
+and the next start makes the units anew, from the last promise on.
 """
 
 from __future__ import annotations
