@@ -3,9 +3,9 @@
 With queue ends (queue_ends.py), the rule after every stop of ours, clean or not:
   1. Queues start from their recorded ends. A queue of an incarnation that is over is not taken; folders of queues that
      are not recorded are stale (their records, if any live, come behind the recovery offset) and go.
-  2. A recorded queue whose files are missing is rebuilt from the oldest log file on. Before that what was promised of
-     all files is taken back durably, our promise and Apache RocketMQ's, so that a half rebuilt queue is not taken for a
-     whole one should the power fail meanwhile.
+  2. A recorded queue whose files are missing, or of another length, is rebuilt from the oldest log file on. Before that
+     what was promised of all files is taken back durably, our promise and Apache RocketMQ's, so that a half rebuilt
+     queue is not taken for a whole one should the power fail meanwhile.
   3. The log is scanned from the recovery offset. Each sound, live record puts its unit at its queue offset; the first
      of a queue takes the queue back to where it was at the recovery offset. The first unsound record ends the log,
      unless whole files that were durable follow: that is damage, and an error.
@@ -254,19 +254,21 @@ class Recovery:
     def _has_units(self, queue: ConsumeQueue, min_offset: QueueOffset, filed_end: QueueOffset) -> bool:
         """Whether the files hold every unit below `filed_end` that is of use. Removes files in front of a gap.
 
-        Old files are deleted without a sync, so after a power cut some of them may be back.
+        Old files are deleted without a sync, so after a power cut some of them may be back. Files of another length than
+        configured hold nothing: each unit's place in them follows from the length.
         """
         if min_offset >= filed_end:
             return True
         file_bytes = self._config.queue_file_bytes
         positions = self._queues.files.base_positions(queue.topic, queue.queue_id)
         first = (filed_end - 1) * UNIT.size // file_bytes * file_bytes
-        if first not in positions:
+        path = self._queues.files.path_of(queue)
+        if first not in positions or self._disk.size_bytes(f"{path}/{file_name(first)}") != file_bytes:
             return False
         while first - file_bytes in positions:
             first -= file_bytes
         while positions[0] < first:
-            self._disk.remove(f"{self._queues.files.path_of(queue)}/{file_name(positions.pop(0))}")
+            self._disk.remove(f"{path}/{file_name(positions.pop(0))}")
         self._positions[queue] = positions
         return first <= min_offset * UNIT.size
 

@@ -265,6 +265,32 @@ def test_queues_are_made_anew(*, was_clean: bool, with_queue_ends: bool) -> None
     assert open_store(disk).recovery_report.rebuilt_queue_count == 0
 
 
+@pytest.mark.parametrize("was_clean", [True, False])
+@pytest.mark.parametrize("with_queue_ends", [True, False])
+@pytest.mark.parametrize(("count", "units_per_file"), [(5, 32), (5, 8), (20, 32), (20, 8), (40, 32)])
+def test_queues_with_files_of_another_length_are_made_anew(
+    count: int, units_per_file: int, *, was_clean: bool, with_queue_ends: bool
+) -> None:
+    """The setting was changed. Units are found by the length, so what is there cannot be read, nor be built upon."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for number in range(count):
+        store.put(draft(body=b"%d" % number))
+    store.sync_derived()
+    if was_clean:
+        store.close()
+    disk.revive()
+    if not with_queue_ends:
+        forget_queue_ends(disk)
+    config = small_config(queue_file_bytes=UNIT.size * units_per_file)
+    for expected in (count, count + 1):
+        store = open_store(disk, config)
+        assert all_bodies(store) == list(range(expected))
+        store.put(draft(body=b"%d" % expected))
+        store.close()
+    assert all_bodies(open_store(disk, config)) == list(range(count + 2))
+
+
 def test_one_queue_is_made_anew() -> None:
     disk = SimulatedDisk()
     filled(disk, 100).close()
