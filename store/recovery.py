@@ -13,7 +13,8 @@ Without them, for a store that Apache RocketMQ wrote (or whose queue ends are lo
   1. A queue ends at its first impossible unit; D is the end of the last record that any queue has.
   2. The scan begins in the newest file whose first record is at or below D (clean stop), or was stored at or before
      the checkpoint's time (abort file present). Clean: only records from D on are dispatched (RocketMQ has "behind D",
-     and would miss a record that starts there). Unclean: all, but none that its queue has.
+     and would miss a record that starts there). Unclean: all, but none that its queue has. When it begins at the log's
+     start, the checkpoint's times are taken back durably, for the same reason as above.
 Then, in both: units of records behind the log's end are taken back; later log files go, newest first; what follows the
 end in the tail file becomes zero, so that no torn record is ever met behind a newer one; and after an unclean stop what
 was scanned is written again and synced, since pages whose write-back failed once count as clean to the kernel.
@@ -30,6 +31,8 @@ import logging
 from array import array
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.remoting.offsets import LOG_START, NO_PHYSICAL_OFFSET, QUEUE_START, PhysicalOffset, QueueOffset
@@ -254,8 +257,8 @@ class Recovery:
     def _has_units(self, queue: ConsumeQueue, min_offset: QueueOffset, filed_end: QueueOffset) -> bool:
         """Whether the files hold every unit below `filed_end` that is of use. Removes files in front of a gap.
 
-        Old files are deleted without a sync, so after a power cut some of them may be back. Files of another length than
-        configured hold nothing: each unit's place in them follows from the length.
+        Old files are deleted without a sync, so after a power cut some of them may be back. Files of another length
+        than configured hold nothing: each unit's place in them follows from the length.
         """
         if min_offset >= filed_end:
             return True
@@ -305,6 +308,10 @@ class Recovery:
         dispatch_offset = max(known_ends.values(), default=NO_PHYSICAL_OFFSET)
         checkpoint = StoreCheckpoint.load(self._disk, self._config.checkpoint_path)
         start_offset = self._find_scan_start(dispatch_offset, checkpoint)
+        if start_offset == self._files.start_offset:
+            # Perhaps to make queues anew: if this is cut off, the next start must not take half of one for the whole.
+            nothing_durable = msgspec.structs.replace(checkpoint, log_timestamp_ms=0, queue_timestamp_ms=0)
+            nothing_durable.save(self._disk, self._config.checkpoint_path)
         scan = LogScan(self._files, start_offset, tears_from=None if self._was_clean else LOG_START)
         outcome = _Outcome(
             scan_start_offset=start_offset,
@@ -424,7 +431,9 @@ class Recovery:
         self._placed.add(queue)
         self._tail_bytes += UNIT.size
         if self._tail_bytes >= TAILS_BYTES_MAX:
-            self._queues.write_dirty()
+            dirty = self._queues.dirty
+            for each in dirty.firsts(len(dirty)):  # not `write_dirty`: the log is not started
+                self._placement.write_tail(each)
             self._tail_bytes = 0
 
     def _finish(self, outcome: _Outcome, *, must_cut: bool) -> None:

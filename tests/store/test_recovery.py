@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.clock import Clock
-from tests.simulated_disk import SimulatedDisk
+from tests.simulated_disk import PowerCut, SimulatedDisk
 from tests.store.store_parts import (
     LOG_FILE_BYTES,
     UNITS_PER_FILE,
@@ -289,6 +289,34 @@ def test_queues_with_files_of_another_length_are_made_anew(
         store.put(draft(body=b"%d" % expected))
         store.close()
     assert all_bodies(open_store(disk, config)) == list(range(count + 2))
+
+
+@pytest.mark.parametrize("with_queue_ends", [True, False])
+def test_a_kill_while_all_queues_are_made_anew(monkeypatch: pytest.MonkeyPatch, *, with_queue_ends: bool) -> None:
+    """More of them than are kept in memory. Half of the queues is not taken for the whole, not by the checkpoint that
+    RocketMQ left either."""
+    monkeypatch.setattr("thermocline.store.recovery.TAILS_BYTES_MAX", UNIT.size)  # written as they come
+    cut_at, is_done = 1, False
+    while not is_done:
+        disk = SimulatedDisk()
+        clock = Clock(1_000_000)
+        store = open_store(disk, clock=clock)
+        for number in range(60):
+            clock.now_ms += 1_000
+            store.put(draft("topic", number % 2, b"%d" % number))
+        store.close()
+        disk.remove_tree("/store/consumequeue")
+        if not with_queue_ends:
+            forget_queue_ends(disk)
+        disk.cut_at_step = disk.step_count + cut_at
+        try:
+            open_store(disk)
+            is_done = True
+        except PowerCut:
+            pass
+        disk.revive()
+        assert all_bodies(open_store(disk)) == list(range(60)), f"killed at step {cut_at}"
+        cut_at += 3
 
 
 def test_one_queue_is_made_anew() -> None:
