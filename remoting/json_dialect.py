@@ -10,7 +10,8 @@ Read as well
 
 `dumps` writes standard JSON (what new clients ask of the NameServer; every map has text keys there), `dumps_dialect`
 the Java form, which only differs for integer and object keys. `loads` reads all of it: standard text at msgspec's
-speed, the rest with a parser of our own. That one is slow, so it has bounds: size, depth, references followed.
+speed, the rest with a parser of our own. That one is slow, so it has bounds: size, depth, references followed. A larger
+text is read by its structure (`loads_as`) if only integer keys are unquoted.
 `loads_as` reads a structure: at msgspec's speed when the text is standard and every member of its type, else member by
 member as leniently as RocketMQ does (json_conversion.py). `loads_file_as` reads a state file so, of any size, and with
 unquoted integer keys still at msgspec's speed.
@@ -19,6 +20,7 @@ Source: fastjson 1.2 and fastjson 2 as RemotingSerializable.java uses them, Apac
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Any, TypeVar
 
@@ -157,6 +159,10 @@ def loads_as(data: bytes | memoryview, value_type: type[T]) -> T:
             return msgspec.json.decode(data, type=value_type)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pass  # the dialect, members of other types, or not JSON at all: the slow way decides
+        if len(data) > DIALECT_BYTES_MAX:
+            # Too much for that. The registration of a broker with many topics may be: static ones have unquoted keys.
+            with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                return msgspec.json.decode(_UNQUOTED_KEY.sub(_quote_key, bytes(data)), type=value_type)
     return convert(read_exactly(data), value_type)
 
 

@@ -188,6 +188,14 @@ def test_a_file_is_read_as_a_body_is(text: str) -> None:
         assert loads_file_as(text.encode(), value_type) == expected
 
 
+def test_a_large_body_with_integer_keys_is_read_by_its_structure() -> None:
+    space = b" " * DIALECT_BYTES_MAX
+    assert loads_as(b"{0:" + space + b"1}", dict[int, int]) == {0: 1}
+    for text in (b"{0:" + space + b"1,}", b"{0:" + space + b"}", b"[" + space, b'{0:{"$ref":"$"}}' + space):
+        with pytest.raises(InvalidRequestError):
+            loads_as(text, dict[int, int])
+
+
 def test_keys_of_a_file_are_not_looked_for_in_its_texts() -> None:
     text = r'{"a{1:":"{2:\\",3:"\"{4:5,6:"}'
     assert loads_file_as(text.encode(), dict[str, str]) == {"a{1:": "{2:\\", "3": '"{4:5,6:'}
