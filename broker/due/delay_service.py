@@ -230,7 +230,7 @@ class DelayService:
             return 0
         self._is_waiting = True
         now = self._clock()
-        if now < self._resting_until_ms.get(level, 0):
+        if now < self._resting_until_ms.get(level, 0) <= now + FAILURE_PAUSE_MS:  # beyond: the clock was set back
             return 0
         done = 0
         while done < count_max and offset < queue.next_offset:

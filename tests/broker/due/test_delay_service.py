@@ -177,6 +177,18 @@ async def test_a_store_that_refuses_is_asked_again(broker: ControlBroker) -> Non
     assert delivered(broker) == [b"x"]
 
 
+async def test_a_clock_set_back_does_not_prolong_the_rest(broker: ControlBroker) -> None:
+    send_delayed(broker, 1, b"x")
+    broker.clock.now_ms += 1_000
+    log = broker.parts.base.store.commit_log
+    log.pause("disk full")
+    deliver_all(broker)
+    log.resume()
+    broker.clock.now_ms -= 3_600_000
+    deliver_all(broker)
+    assert delivered(broker) == [b"x"]
+
+
 async def test_progress_survives_a_restart(tmp_path: Path) -> None:
     clock = Clock()
     async with control_broker(tmp_path, clock=clock) as broker:
