@@ -10,7 +10,8 @@ With queue ends (queue_ends.py), the rule after every stop of ours, clean or not
      of a queue takes the queue back to where it was at the recovery offset. The first unsound record ends the log,
      unless whole files that were durable follow: that is damage, and an error.
 Without them, for a store that Apache RocketMQ wrote (or whose queue ends are lost), its rules:
-  1. A queue ends at its first impossible unit; D is the end of the last record that any queue has.
+  1. A queue ends at its first impossible unit; D is the end of the last record that any queue has. One whose units have
+     places in extension files for tags codes is made anew from the log: no reader who wants a tag would find them.
   2. The scan begins in the newest file whose first record is at or below D (clean stop), or was stored at or before
      the checkpoint's time (abort file present). Clean: only records from D on are dispatched (RocketMQ has "behind D",
      and would miss a record that starts there). Unclean: all, but none that its queue has. When it begins at the log's
@@ -48,6 +49,8 @@ from thermocline.store.unit_placement import UnitPlacement
 
 logger = logging.getLogger(__name__)
 
+EXTENSION_ADDRESS_MAX = -(1 << 31) - 1
+"""From here down RocketMQ's tags code is a place in its extension file (enableConsumeQueueExt), and no hash."""
 QUEUE_FILES_SCANNED = 3
 """How many of a queue's newest files are looked through for its end, as Apache RocketMQ does."""
 REWRITE_BYTES = 1 << 20
@@ -304,14 +307,19 @@ class Recovery:
     # -- as Apache RocketMQ does -----------------------------------------------------------------------------------
 
     def _recover_as_rocketmq_does(self, ends: QueueEnds | None) -> _Outcome:
-        known_ends = self._load_queues()
+        known_ends, extended = self._load_queues()
         dispatch_offset = max(known_ends.values(), default=NO_PHYSICAL_OFFSET)
         checkpoint = StoreCheckpoint.load(self._disk, self._config.checkpoint_path)
-        start_offset = self._find_scan_start(dispatch_offset, checkpoint)
+        start_offset = self._files.start_offset if extended else self._find_scan_start(dispatch_offset, checkpoint)
         if start_offset == self._files.start_offset:
             # Perhaps to make queues anew: if this is cut off, the next start must not take half of one for the whole.
             nothing_durable = msgspec.structs.replace(checkpoint, log_timestamp_ms=0, queue_timestamp_ms=0)
             nothing_durable.save(self._disk, self._config.checkpoint_path)
+        for queue in extended:
+            logger.warning("queue with extension is made anew topic=%s queue_id=%d", queue.topic, queue.queue_id)
+            self._queues.remove_queue(queue)
+            self._disk.remove_tree(self._queues.files.path_of(queue))
+        anew = {(queue.topic, queue.queue_id) for queue in extended}
         scan = LogScan(self._files, start_offset, tears_from=None if self._was_clean else LOG_START)
         outcome = _Outcome(
             scan_start_offset=start_offset,
@@ -320,7 +328,8 @@ class Recovery:
         )
         for record in scan:
             outcome.count(record)
-            if self._was_clean and record.physical_offset < dispatch_offset:
+            is_dispatched = self._was_clean and record.physical_offset < dispatch_offset
+            if is_dispatched and (record.topic, record.queue_id) not in anew:
                 continue
             if self._has_live_unit(record):
                 queue = self._queues.find_or_create(record.topic, record.queue_id)
@@ -332,10 +341,11 @@ class Recovery:
             outcome.store_timestamp_ms = max(outcome.store_timestamp_ms, ends.store_timestamp_ms)
         return outcome
 
-    def _load_queues(self) -> dict[ConsumeQueue, PhysicalOffset]:
-        """Make a queue for each folder; with the end of the last record that it has."""
+    def _load_queues(self) -> tuple[dict[ConsumeQueue, PhysicalOffset], list[ConsumeQueue]]:
+        """Make a queue for each folder, with the end of the last record that it has; and those with extensions."""
         root = self._config.consume_queue_path
         ends: dict[ConsumeQueue, PhysicalOffset] = {}
+        extended: list[ConsumeQueue] = []
         for topic in self._disk.list_directory(root):
             if not self._disk.is_directory(f"{root}/{topic}"):
                 continue
@@ -344,15 +354,17 @@ class Recovery:
                 if not positions:
                     self._disk.remove_tree(f"{root}/{topic}/{name}")
                     continue
-                queue = self._load_queue(topic, int(name), positions)
+                queue, has_extension = self._load_queue(topic, int(name), positions)
                 end_offset = self._end_of_last_record(queue)
                 if end_offset and not self._incarnations.is_live(topic, end_offset - 1):
                     # Its newest record belongs to an incarnation that is over, so all of it does.
                     self._queues.remove_queue(queue)
                     self._disk.remove_tree(f"{root}/{topic}/{name}")
+                elif has_extension:
+                    extended.append(queue)
                 else:
                     ends[queue] = end_offset
-        return ends
+        return ends, extended
 
     def _whole_files(self, topic: str, queue_id: int) -> list[int]:
         """The queue's newest files without a gap between them; what does not belong to them is removed."""
@@ -367,21 +379,25 @@ class Recovery:
                 self._disk.remove(f"{path}/{file_name(position)}")
         return kept
 
-    def _load_queue(self, topic: str, queue_id: int, positions: list[int]) -> ConsumeQueue:
-        """Make a queue from its files: it ends at the first impossible unit of the last few."""
+    def _load_queue(self, topic: str, queue_id: int, positions: list[int]) -> tuple[ConsumeQueue, bool]:
+        """Make a queue from its files: it ends at the first impossible unit of the last few; and whether a unit of
+        these has a place in an extension file."""
         offset = QueueOffset(positions[-QUEUE_FILES_SCANNED:][0] // UNIT.size)
         end = QueueOffset((positions[-1] + self._config.queue_file_bytes) // UNIT.size)
         min_offset = QueueOffset(positions[0] // UNIT.size)
         queue = self._queues.create(topic, queue_id, next_offset=end, min_offset=min_offset)
+        has_extension = False
         while offset < end:
             units = self._queues.files.read(queue, offset, min(offset + UNITS_READ, end))
-            for physical_offset, size_bytes, _tags_code in UNIT.iter_unpack(units):
+            for physical_offset, size_bytes, tags_code in UNIT.iter_unpack(units):
                 if physical_offset < 0 or size_bytes <= 0:
                     end = offset
                     break
+                if tags_code <= EXTENSION_ADDRESS_MAX:
+                    has_extension = True
                 offset += 1
         queue.restart_at(offset)
-        return queue
+        return queue, has_extension
 
     def _end_of_last_record(self, queue: ConsumeQueue) -> PhysicalOffset:
         """The physical offset behind the last record of a queue; 0 when it has none."""

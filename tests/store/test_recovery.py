@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from tests.clock import Clock
@@ -20,6 +22,7 @@ from tests.store.store_parts import (
 from thermocline.remoting.errors import CorruptDataError, UnavailableError
 from thermocline.remoting.offsets import LOG_START
 from thermocline.remoting.records.message_record import encode_record
+from thermocline.remoting.string_hash import tags_code
 from thermocline.store.files.disk import BACKUP_SUFFIX
 from thermocline.store.files.mapped_file import file_name
 from thermocline.store.late_placement import place_late
@@ -289,6 +292,30 @@ def test_queues_with_files_of_another_length_are_made_anew(
         store.put(draft(body=b"%d" % expected))
         store.close()
     assert all_bodies(open_store(disk, config)) == list(range(count + 2))
+
+
+@pytest.mark.parametrize("was_clean", [True, False])
+def test_queues_with_extension_files_are_made_anew(*, was_clean: bool) -> None:
+    """RocketMQ with enableConsumeQueueExt has a place in another file where the hash of the tag is looked for."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for number in range(40):
+        store.put(draft(body=b"%d" % number, properties=b"TAGS\1a\2"))
+        store.put(draft("plain", body=b"%d" % number, properties=b"TAGS\1a\2"))
+    store.sync_derived()
+    if was_clean:
+        store.close()
+    disk.revive()
+    forget_queue_ends(disk)
+    address = struct.pack(">q", -(1 << 63) + 46 * 20)
+    disk.corrupt(f"/store/consumequeue/orders/0/{file_name(2 * UNIT.size * UNITS_PER_FILE)}", 12, address)
+    store = open_store(disk)
+    for topic in ("orders", "plain"):
+        found = store.get(topic, 0, 0, count_max=99, bytes_max=1 << 20, codes=frozenset((tags_code("a"),)))
+        assert found.message_count == 40
+    assert store.put(draft()).queue_offset == 40
+    store.close()
+    assert open_store(disk).recovery_report.record_count == 0
 
 
 @pytest.mark.parametrize("with_queue_ends", [True, False])
