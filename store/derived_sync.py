@@ -4,7 +4,9 @@
     helper thread  commit(): sync log, queue files, then queue ends, then checkpoint
 
 The order is the point: queue ends promise what the steps before made true (queue_ends.py). A commit that fails leaves
-the old promise standing; what was to be synced is given back for the next one.
+the old promise standing; what was to be synced is given back for the next one. But when queue files could not be synced
+there is no next one: the kernel may have dropped their pages, and would report the next sync as good. The log fails,
+and the next start makes the units anew, from the last promise on.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ class DerivedRounds(msgspec.Struct, kw_only=True):
     recovery_offset: PhysicalOffset
     """Everything derived from records below it is durable."""
     begun: int = 0
+    is_over: bool = False
+    """Whether queue files could not be synced, or cut: nothing is promised until the store is opened again."""
     committed: int = 0
     """The number of the last round that was committed: what was so before it began is durable."""
 
@@ -56,6 +60,8 @@ class DerivedSync:
         the log below it is on all brokers of the SyncStateSet."""
         self.number = number
         self.recovery_offset = log.append_offset
+        self.has_doubts = False
+        """Whether queue files could not be synced."""
         self._disk = disk
         self._config = config
         self._log = log
@@ -79,12 +85,18 @@ class DerivedSync:
 
         Raises:
             StoreClosedError: The log's flush failed.
-            OSError, DiskFullError: Queue files or queue ends could not be synced or written.
+            OSError, DiskFullError: Queue files or queue ends could not be synced or written. If it was queue files, the
+                log has failed.
         """
         assert self._unsynced is not None
         flush_offset = self._log.flush()
         assert flush_offset >= self._capture_offset
-        self._unsynced.sync()
+        try:
+            self._unsynced.sync()
+        except OSError as error:
+            self.has_doubts = True
+            self._log.fail(f"queue files not synced: {error}")
+            raise
         data = encode_queue_ends(
             self._topics,
             recovery_offset=self.recovery_offset,

@@ -25,6 +25,7 @@ from thermocline.remoting.errors import (
     MessageTooLargeError,
     OffsetOutOfRangeError,
     PropertiesTooLargeError,
+    StoreClosedError,
     TopicNotFoundError,
 )
 from thermocline.remoting.offsets import LOG_START, NO_QUEUE_OFFSET, QUEUE_START, PhysicalOffset, QueueOffset
@@ -53,6 +54,7 @@ from thermocline.store.log import (
     PutStatus,
     StoredGate,
     TimeBoundary,
+    looks_torn,
 )
 from thermocline.store.queues import ConsumeQueue, ConsumeQueueFiles, ConsumeQueueTable, QueueFileMaker, read_runs
 from thermocline.store.read_limit import ReadLimit
@@ -340,6 +342,8 @@ class MessageStore:
             raise MessageTooLargeError(size_bytes=len(message.body), size_bytes_max=config.message_bytes_max)
         if len(message.properties_text) > PROPERTIES_BYTES_MAX:
             raise PropertiesTooLargeError(size_bytes=len(message.properties_text), size_bytes_max=PROPERTIES_BYTES_MAX)
+        if looks_torn(message.properties_text) and not was_accepted:
+            raise MessageIllegalError("the properties end with a zero byte, or have too many in a row")
         if self.incarnations.is_deleted(message.topic):
             raise TopicNotFoundError("the topic was deleted", topic=message.topic)
         return record_size(
@@ -504,7 +508,10 @@ class MessageStore:
 
     def begin_derived_sync(self, *, queues_per_slice: int = QUEUES_PER_SLICE) -> DerivedSync:
         """A round that makes queues durable: `advance` it on the loop, `commit` it in a helper thread, then
-        `end_derived_sync`. One at a time. Raises as `before_promise`."""
+        `end_derived_sync`. One at a time. Raises as `before_promise`, and StoreClosedError once queue files could not
+        be synced."""
+        if self.derived_rounds.is_over:
+            raise StoreClosedError("queue files were not synced; nothing is promised until the store is opened again")
         self.before_promise()
         self.derived_rounds.begun += 1
         return DerivedSync(
@@ -527,6 +534,7 @@ class MessageStore:
             self.derived_rounds.recovery_offset = sync.recovery_offset
             self.derived_rounds.committed = sync.number
         else:
+            self.derived_rounds.is_over = sync.has_doubts
             sync.abandon()
 
     def sync_derived(self) -> None:

@@ -3,16 +3,19 @@
 With queue ends (queue_ends.py), the rule after every stop of ours, clean or not:
   1. Queues start from their recorded ends. A queue of an incarnation that is over is not taken; folders of queues that
      are not recorded are stale (their records, if any live, come behind the recovery offset) and go.
-  2. A recorded queue whose files are missing is rebuilt from the oldest log file on. Before that what was promised of
-     all files is taken back durably, our promise and Apache RocketMQ's, so that a half rebuilt queue is not taken for a
-     whole one should the power fail meanwhile.
+  2. A recorded queue whose files are missing, or of another length, is rebuilt from the oldest log file on. Before that
+     what was promised of all files is taken back durably, our promise and Apache RocketMQ's, so that a half rebuilt
+     queue is not taken for a whole one should the power fail meanwhile.
   3. The log is scanned from the recovery offset. Each sound, live record puts its unit at its queue offset; the first
-     of a queue takes the queue back to where it was at the recovery offset. The first unsound record ends the log.
+     of a queue takes the queue back to where it was at the recovery offset. The first unsound record ends the log,
+     unless whole files that were durable follow: that is damage, and an error.
 Without them, for a store that Apache RocketMQ wrote (or whose queue ends are lost), its rules:
-  1. A queue ends at its first impossible unit; D is the end of the last record that any queue has.
+  1. A queue ends at its first impossible unit; D is the end of the last record that any queue has. One whose units have
+     places in extension files for tags codes is made anew from the log: no reader who wants a tag would find them.
   2. The scan begins in the newest file whose first record is at or below D (clean stop), or was stored at or before
      the checkpoint's time (abort file present). Clean: only records from D on are dispatched (RocketMQ has "behind D",
-     and would miss a record that starts there). Unclean: all, but none that its queue has.
+     and would miss a record that starts there). Unclean: all, but none that its queue has. When it begins at the log's
+     start, the checkpoint's times are taken back durably, for the same reason as above.
 Then, in both: units of records behind the log's end are taken back; later log files go, newest first; what follows the
 end in the tail file becomes zero, so that no torn record is ever met behind a newer one; and after an unclean stop what
 was scanned is written again and synced, since pages whose write-back failed once count as clean to the kernel.
@@ -30,6 +33,8 @@ from array import array
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.remoting.offsets import LOG_START, NO_PHYSICAL_OFFSET, QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import RECORD_BYTES_MIN
@@ -44,6 +49,8 @@ from thermocline.store.unit_placement import UnitPlacement
 
 logger = logging.getLogger(__name__)
 
+EXTENSION_ADDRESS_MAX = -(1 << 31) - 1
+"""From here down RocketMQ's tags code is a place in its extension file (enableConsumeQueueExt), and no hash."""
 QUEUE_FILES_SCANNED = 3
 """How many of a queue's newest files are looked through for its end, as Apache RocketMQ does."""
 REWRITE_BYTES = 1 << 20
@@ -118,8 +125,8 @@ class Recovery:
         """Recover; the log's files are loaded and end at the report's append offset.
 
         Raises:
-            CorruptDataError: A log file is missing in the middle, or of another length than configured; or the table of
-                incarnations is older than the queue ends.
+            CorruptDataError: A log file is missing in the middle, of another length than configured, or damaged in
+                front of others that were durable; or the table of incarnations is older than the queue ends.
         """
         self._files.load()
         self._queues.files.log_min_offset = self._files.start_offset
@@ -155,7 +162,8 @@ class Recovery:
         self._remove_stale_folders()
         rebuild = {(queue.topic, queue.queue_id) for queue in missing}
         start_offset = self._files.start_offset if rebuild else ends.recovery_offset
-        scan = LogScan(self._files, start_offset, check_tears=not self._was_clean)
+        tears_from = None if self._was_clean else ends.capture_offset
+        scan = LogScan(self._files, start_offset, tears_from=tears_from)
         outcome = _Outcome(
             scan_start_offset=start_offset,
             end_offset=start_offset,
@@ -176,9 +184,26 @@ class Recovery:
                 was_counted = record.physical_offset < ends.capture_offset
                 self._begin(queue, record, was_counted=was_counted)
             self._place(queue, record)
+        self._check_durable_files(scan.end_offset, ends.capture_offset)
         outcome.end_offset = scan.end_offset
         outcome.may_be_ahead = scan.end_offset < ends.capture_offset
         return outcome
+
+    def _check_durable_files(self, end_offset: PhysicalOffset, durable_offset: PhysicalOffset) -> None:
+        """Pass an end of the log behind which no file follows that was durable. One before is no torn end but damage:
+        with it messages of hours or days would go that are whole, and were acknowledged.
+
+        Raises:
+            CorruptDataError: There is such a file.
+        """
+        if end_offset < self._files.end_offset and self._files.find(end_offset).end_offset < durable_offset:
+            raise CorruptDataError(
+                "a log file is damaged, others follow; bring it back, or remove the queue ends to end the log there",
+                path=self._files.directory,
+                damaged_offset=end_offset,
+                durable_offset=durable_offset,
+                queue_ends=self._config.queue_ends_path,
+            )
 
     def _take_recorded_queues(self, ends: QueueEnds) -> dict[ConsumeQueue, None]:
         """Make the recorded queues of live incarnations; those whose files are missing are returned."""
@@ -235,19 +260,21 @@ class Recovery:
     def _has_units(self, queue: ConsumeQueue, min_offset: QueueOffset, filed_end: QueueOffset) -> bool:
         """Whether the files hold every unit below `filed_end` that is of use. Removes files in front of a gap.
 
-        Old files are deleted without a sync, so after a power cut some of them may be back.
+        Old files are deleted without a sync, so after a power cut some of them may be back. Files of another length
+        than configured hold nothing: each unit's place in them follows from the length.
         """
         if min_offset >= filed_end:
             return True
         file_bytes = self._config.queue_file_bytes
         positions = self._queues.files.base_positions(queue.topic, queue.queue_id)
         first = (filed_end - 1) * UNIT.size // file_bytes * file_bytes
-        if first not in positions:
+        path = self._queues.files.path_of(queue)
+        if first not in positions or self._disk.size_bytes(f"{path}/{file_name(first)}") != file_bytes:
             return False
         while first - file_bytes in positions:
             first -= file_bytes
         while positions[0] < first:
-            self._disk.remove(f"{self._queues.files.path_of(queue)}/{file_name(positions.pop(0))}")
+            self._disk.remove(f"{path}/{file_name(positions.pop(0))}")
         self._positions[queue] = positions
         return first <= min_offset * UNIT.size
 
@@ -280,11 +307,20 @@ class Recovery:
     # -- as Apache RocketMQ does -----------------------------------------------------------------------------------
 
     def _recover_as_rocketmq_does(self, ends: QueueEnds | None) -> _Outcome:
-        known_ends = self._load_queues()
+        known_ends, extended = self._load_queues()
         dispatch_offset = max(known_ends.values(), default=NO_PHYSICAL_OFFSET)
         checkpoint = StoreCheckpoint.load(self._disk, self._config.checkpoint_path)
-        start_offset = self._find_scan_start(dispatch_offset, checkpoint)
-        scan = LogScan(self._files, start_offset, check_tears=not self._was_clean)
+        start_offset = self._files.start_offset if extended else self._find_scan_start(dispatch_offset, checkpoint)
+        if start_offset == self._files.start_offset:
+            # Perhaps to make queues anew: if this is cut off, the next start must not take half of one for the whole.
+            nothing_durable = msgspec.structs.replace(checkpoint, log_timestamp_ms=0, queue_timestamp_ms=0)
+            nothing_durable.save(self._disk, self._config.checkpoint_path)
+        for queue in extended:
+            logger.warning("queue with extension is made anew topic=%s queue_id=%d", queue.topic, queue.queue_id)
+            self._queues.remove_queue(queue)
+            self._disk.remove_tree(self._queues.files.path_of(queue))
+        anew = {(queue.topic, queue.queue_id) for queue in extended}
+        scan = LogScan(self._files, start_offset, tears_from=None if self._was_clean else LOG_START)
         outcome = _Outcome(
             scan_start_offset=start_offset,
             end_offset=start_offset,
@@ -292,7 +328,8 @@ class Recovery:
         )
         for record in scan:
             outcome.count(record)
-            if self._was_clean and record.physical_offset < dispatch_offset:
+            is_dispatched = self._was_clean and record.physical_offset < dispatch_offset
+            if is_dispatched and (record.topic, record.queue_id) not in anew:
                 continue
             if self._has_live_unit(record):
                 queue = self._queues.find_or_create(record.topic, record.queue_id)
@@ -304,10 +341,11 @@ class Recovery:
             outcome.store_timestamp_ms = max(outcome.store_timestamp_ms, ends.store_timestamp_ms)
         return outcome
 
-    def _load_queues(self) -> dict[ConsumeQueue, PhysicalOffset]:
-        """Make a queue for each folder; with the end of the last record that it has."""
+    def _load_queues(self) -> tuple[dict[ConsumeQueue, PhysicalOffset], list[ConsumeQueue]]:
+        """Make a queue for each folder, with the end of the last record that it has; and those with extensions."""
         root = self._config.consume_queue_path
         ends: dict[ConsumeQueue, PhysicalOffset] = {}
+        extended: list[ConsumeQueue] = []
         for topic in self._disk.list_directory(root):
             if not self._disk.is_directory(f"{root}/{topic}"):
                 continue
@@ -316,15 +354,17 @@ class Recovery:
                 if not positions:
                     self._disk.remove_tree(f"{root}/{topic}/{name}")
                     continue
-                queue = self._load_queue(topic, int(name), positions)
+                queue, has_extension = self._load_queue(topic, int(name), positions)
                 end_offset = self._end_of_last_record(queue)
                 if end_offset and not self._incarnations.is_live(topic, end_offset - 1):
                     # Its newest record belongs to an incarnation that is over, so all of it does.
                     self._queues.remove_queue(queue)
                     self._disk.remove_tree(f"{root}/{topic}/{name}")
+                elif has_extension:
+                    extended.append(queue)
                 else:
                     ends[queue] = end_offset
-        return ends
+        return ends, extended
 
     def _whole_files(self, topic: str, queue_id: int) -> list[int]:
         """The queue's newest files without a gap between them; what does not belong to them is removed."""
@@ -339,21 +379,25 @@ class Recovery:
                 self._disk.remove(f"{path}/{file_name(position)}")
         return kept
 
-    def _load_queue(self, topic: str, queue_id: int, positions: list[int]) -> ConsumeQueue:
-        """Make a queue from its files: it ends at the first impossible unit of the last few."""
+    def _load_queue(self, topic: str, queue_id: int, positions: list[int]) -> tuple[ConsumeQueue, bool]:
+        """Make a queue from its files: it ends at the first impossible unit of the last few; and whether a unit of
+        these has a place in an extension file."""
         offset = QueueOffset(positions[-QUEUE_FILES_SCANNED:][0] // UNIT.size)
         end = QueueOffset((positions[-1] + self._config.queue_file_bytes) // UNIT.size)
         min_offset = QueueOffset(positions[0] // UNIT.size)
         queue = self._queues.create(topic, queue_id, next_offset=end, min_offset=min_offset)
+        has_extension = False
         while offset < end:
             units = self._queues.files.read(queue, offset, min(offset + UNITS_READ, end))
-            for physical_offset, size_bytes, _tags_code in UNIT.iter_unpack(units):
+            for physical_offset, size_bytes, tags_code in UNIT.iter_unpack(units):
                 if physical_offset < 0 or size_bytes <= 0:
                     end = offset
                     break
+                if tags_code <= EXTENSION_ADDRESS_MAX:
+                    has_extension = True
                 offset += 1
         queue.restart_at(offset)
-        return queue
+        return queue, has_extension
 
     def _end_of_last_record(self, queue: ConsumeQueue) -> PhysicalOffset:
         """The physical offset behind the last record of a queue; 0 when it has none."""
@@ -403,7 +447,9 @@ class Recovery:
         self._placed.add(queue)
         self._tail_bytes += UNIT.size
         if self._tail_bytes >= TAILS_BYTES_MAX:
-            self._queues.write_dirty()
+            dirty = self._queues.dirty
+            for each in dirty.firsts(len(dirty)):  # not `write_dirty`: the log is not started
+                self._placement.write_tail(each)
             self._tail_bytes = 0
 
     def _finish(self, outcome: _Outcome, *, must_cut: bool) -> None:

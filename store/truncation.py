@@ -55,6 +55,7 @@ def truncate_store(
     except Exception as error:
         if not log.is_failed:
             log.fail(f"not cut: {error}")
+        store.derived_rounds.is_over = True
         raise
     return end_offset
 

@@ -68,7 +68,7 @@ class DelayEscapes:
         None: a message could not be sent."""
         pause_ms = PAUSE_MS
         has_failed = False
-        for level in range(1, self._delays.level_count + 1):
+        for level in self._delays.levels:
             due = self._delays.due(level, SLICE_MAX)
             sent_count = await self._failures.sent_count([self._send(draft) for _, draft in due])
             if sent_count:

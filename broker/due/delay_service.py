@@ -13,6 +13,8 @@ Rules
     last are delivered again after a crash; a clean stop repeats nothing.
   - Work is done in slices: at most `SLICE_MESSAGES_MAX` messages, then the loop serves others first.
   - A time of delivery further away than the level's delay (the clock was set back) counts as due now.
+  - A level that `messageDelayLevel` has no longer goes on until its queue is empty: what it holds was accepted. Its
+    messages come at their time of delivery; RocketMQ leaves them where they are.
   - A level whose append fails rests for 10 s; the others go on. A message whose topic was deleted is dropped, also
     when the name was made again since: it belongs to the topic's earlier incarnation.
   - Progress behind a queue's end counts as its end from the start on, durably, before anything is put: else the next
@@ -148,6 +150,12 @@ class DelayService:
         """The highest level."""
         return len(self._delays_ms)
 
+    @property
+    def levels(self) -> list[int]:
+        """The levels that are set, and those that were and have a queue."""
+        with_queue = {queue_id + 1 for queue_id in self._store.queues.of_topic(SCHEDULE_TOPIC)}
+        return sorted(with_queue.union(range(1, self.level_count + 1)))
+
     def progress(self) -> dict[int, tuple[QueueOffset, QueueOffset]]:
         """Level -> (offset reached, end of its queue), for levels that ever had a message."""
         return {
@@ -158,7 +166,7 @@ class DelayService:
     def earliest_undelivered_offset(self) -> PhysicalOffset | None:
         """The lowest physical offset of an undelivered message; None when there is none."""
         waiting = []
-        for level in range(1, self.level_count + 1):
+        for level in self.levels:
             queue = self._queue(level)
             offset = self._offset(level, queue)
             if queue is not None and offset < queue.next_offset:
@@ -208,7 +216,7 @@ class DelayService:
         """Deliver what is due, up to a slice; True when more is due."""
         remaining = SLICE_MESSAGES_MAX
         self._is_waiting = False
-        for level in range(1, self.level_count + 1):
+        for level in self.levels:
             remaining -= self._deliver_level(level, remaining)
             if remaining == 0:
                 return True
@@ -222,13 +230,13 @@ class DelayService:
             return 0
         self._is_waiting = True
         now = self._clock()
-        if now < self._resting_until_ms.get(level, 0):
+        if now < self._resting_until_ms.get(level, 0) <= now + FAILURE_PAUSE_MS:  # beyond: the clock was set back
             return 0
         done = 0
         while done < count_max and offset < queue.next_offset:
             unit = queue.unit(offset)
             if not unit.is_empty:
-                if now < unit.tags_code <= now + self._delays_ms[level - 1]:
+                if self._waits(level, unit.tags_code, now):
                     break
                 if not self._deliver(level, unit.physical_offset):
                     break
@@ -247,7 +255,7 @@ class DelayService:
         found: list[tuple[QueueOffset, MessageDraft | None]] = []
         while queue is not None and len(found) < count_max and offset < queue.next_offset:
             unit = queue.unit(offset)
-            if not unit.is_empty and now < unit.tags_code <= now + self._delays_ms[level - 1]:
+            if not unit.is_empty and self._waits(level, unit.tags_code, now):
                 break
             found.append((offset, None if unit.is_empty else self._read(level, unit.physical_offset)))
             offset = QueueOffset(offset + 1)
@@ -257,6 +265,11 @@ class DelayService:
         """The caller has delivered `count` messages that `due` gave: all before this offset."""
         self._offsets[level] = offset
         self._updated(count)
+
+    def _waits(self, level: int, due_ms: int, now_ms: int) -> bool:
+        """Whether a message is due later. Without a delay of its level nothing tells that the clock was set back."""
+        is_set = level <= self.level_count
+        return now_ms < due_ms and (not is_set or due_ms <= now_ms + self._delays_ms[level - 1])
 
     def _read(self, level: int, physical_offset: PhysicalOffset) -> MessageDraft | None:
         """The message for its real queue; None when it is to be passed over."""

@@ -10,7 +10,8 @@ Rules
   - SIGUSR1 asks a helper to stop. SIGTERM and SIGINT do not, since systemd and a terminal send them to all processes of
     the broker: the hot process stops its helpers in its own order, after it has served what is under way.
   - A helper that stops is started again after a delay that doubles from `restart_delay_ms` to `restart_delay_ms_max`
-    while it keeps stopping early; one that ran for `healthy_ms` starts at the short delay again.
+    while it keeps stopping early; one that ran for `healthy_ms` starts at the short delay again. One that the system
+    cannot start (no memory, no process id) is tried again likewise.
   - Exit status 78 (EX_CONFIG) means "I will never work with this broker": it is held down and shown, not restarted.
 
 Everything here runs on the hot process's loop, outside the message path.
@@ -130,7 +131,14 @@ class SupervisedHelper:
         delay_ms = self._restart_delay_ms
         while not self._is_stopping.is_set():
             started_ms = self._now_ms()
-            self._process = await self._execute()
+            try:
+                self._process = await self._execute()
+            except OSError as error:
+                self._state = "waiting"
+                logger.error("helper not started name=%s retry_ms=%d error=%s", self._spec.name, delay_ms, error)
+                await asyncio.sleep(delay_ms / 1_000)
+                delay_ms = min(delay_ms * 2, self._restart_delay_ms_max)
+                continue
             self._state = "running"
             logger.info("helper started name=%s pid=%d", self._spec.name, self._process.pid)
             self._last_exit_status = await self._process.wait()

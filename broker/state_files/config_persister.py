@@ -81,8 +81,14 @@ class _File(msgspec.Struct, frozen=True):
 
 
 def load_file(disk: Disk, path: str) -> bytes | None:
-    """Read a state file, or its `.bak` when the file is missing or empty; None when there is neither."""
-    return next((data for _path, data in read_with_backup(disk, path) if data.strip()), None)
+    """Read a state file, or its `.bak` when the file is missing or empty; None when there is neither.
+
+    RocketMQ renames its files without a sync: after a power cut one may have its length, and zeroes for content.
+    """
+    return next((data for _path, data in read_with_backup(disk, path) if data.strip(_EMPTY)), None)
+
+
+_EMPTY = b" \t\r\n\0"
 
 
 class ConfigPersister:

@@ -48,14 +48,15 @@ class MappedFileQueue:
         return self._files[-1]
 
     def load(self) -> None:
-        """Open every file of the folder. A last file of another length (a crash while it was made) is removed.
+        """Open every file of the folder. An empty last file (a crash while it was made) is removed; one of another
+        length is kept: the length that was asked for may be wrong.
 
         Raises:
             CorruptDataError: A file has another length, is misnamed by its offset, or is missing in the middle.
         """
         assert not self._files
         offsets = self._offsets()
-        if offsets and self._length(offsets[-1]) != self.file_bytes:
+        if offsets and self._length(offsets[-1]) == 0:
             self._disk.remove(f"{self.directory}/{file_name(offsets.pop())}")
         for base_offset in offsets:
             if base_offset % self.file_bytes:

@@ -3,7 +3,7 @@
 from thermocline.store.log.commit_log import CommitLog
 from thermocline.store.log.flush_service import FlushCallback, FlushGate, run_in_executor
 from thermocline.store.log.log_columns import read_columns
-from thermocline.store.log.log_scan import LogScan, RecordScan, ScannedRecord
+from thermocline.store.log.log_scan import LogScan, RecordScan, ScannedRecord, looks_torn
 from thermocline.store.log.message_draft import GetResult, GetStatus, MessageDraft, PutResult, PutStatus, TimeBoundary
 from thermocline.store.log.stored_gate import TOO_FEW_IN_SYNC, StoredGate
 
@@ -22,6 +22,7 @@ __all__ = [
     "ScannedRecord",
     "StoredGate",
     "TimeBoundary",
+    "looks_torn",
     "read_columns",
     "run_in_executor",
 ]

@@ -1,9 +1,10 @@
 """Log scan: walk the records of a log from a border on, to the end or to the first that is not sound.
 
 What makes a record sound: its magic, a size that is the sum of its fields, its own physical offset in it, a body that
-matches its checksum. With `check_tears` also the part that no checksum covers, as what is lost reads as zeroes: a power
-cut may lose a 512-byte sector, so topic or properties that are zero from one sector border to the next are torn; the
-last record may have been cut off anywhere, so it does not end with a zero.
+matches its checksum. From `tears_from` on also the part that no checksum covers, as what is lost reads as zeroes: a
+power cut may lose a 512-byte sector, so topic or properties that are zero from one sector border to the next are torn;
+the last record may have been cut off anywhere, so it does not end with a zero. No record that is put looks so
+(`looks_torn`).
 
 A blank leads to the next file. Recovery walks so from its position; the index reads what is flushed in another way,
 see log_columns.py.
@@ -35,6 +36,9 @@ from thermocline.store.files import MappedFileQueue
 
 SECTOR_BYTES = 512
 _NO_SECTOR = bytes(SECTOR_BYTES)
+ZERO_BYTES_MAX = 255
+"""In a row in properties. Two zeroes of their size may stand before them; more would make a sector."""
+_TOO_MANY_ZEROES = bytes(ZERO_BYTES_MAX + 1)
 
 _SCAN_FIELDS = (
     "size_bytes",
@@ -71,10 +75,10 @@ class ScannedRecord(msgspec.Struct, gc=False):
 class RecordScan:
     """A walk through bytes of the log; `end_offset` is how far they are sound."""
 
-    def __init__(self, start_offset: PhysicalOffset, *, check_tears: bool = False) -> None:
-        """`start_offset` is a record's border, or a file's."""
+    def __init__(self, start_offset: PhysicalOffset, *, tears_from: PhysicalOffset | None = None) -> None:
+        """`start_offset` is a record's border, or a file's. `tears_from`: records below it are durable; None: all."""
         self.end_offset = start_offset
-        self._check_tears = check_tears
+        self._tears_from = tears_from
         self._topics: dict[bytes, str] = {}
 
     def records(self, view: memoryview, base_offset: PhysicalOffset) -> Iterator[ScannedRecord]:
@@ -120,7 +124,8 @@ class RecordScan:
             return None
         # Without properties the record itself ends with zeroes: their size.
         text_end = end if properties_bytes else properties_start - SHORT.size
-        if self._check_tears and (_lost_sector(view, body_end, text_end) or _cut_off(view, text_end)):
+        may_be_torn = self._tears_from is not None and physical_offset >= self._tears_from
+        if may_be_torn and (_lost_sector(view, body_end, text_end) or _cut_off(view, text_end)):
             return None
         return ScannedRecord(
             physical_offset,
@@ -143,8 +148,10 @@ class RecordScan:
 class LogScan(RecordScan):
     """One walk through files. Iterate it once; afterwards `end_offset` says how far the log is sound."""
 
-    def __init__(self, files: MappedFileQueue, start_offset: PhysicalOffset, *, check_tears: bool = False) -> None:
-        super().__init__(start_offset, check_tears=check_tears)
+    def __init__(
+        self, files: MappedFileQueue, start_offset: PhysicalOffset, *, tears_from: PhysicalOffset | None = None
+    ) -> None:
+        super().__init__(start_offset, tears_from=tears_from)
         self._files = files
 
     def __iter__(self) -> Iterator[ScannedRecord]:
@@ -154,6 +161,11 @@ class LogScan(RecordScan):
             if not is_whole_blank(file.view, self.end_offset - file.base_offset):
                 return
             self.end_offset = file.end_offset
+
+
+def looks_torn(properties_text: bytes) -> bool:
+    """Whether a record with these properties could be taken for a torn one, and the log be cut there."""
+    return b"\0" in properties_text and (properties_text.endswith(b"\0") or _TOO_MANY_ZEROES in properties_text)
 
 
 def is_whole_blank(view: memoryview, position: int) -> bool:

@@ -40,11 +40,13 @@ _WAIT_TRUE_MARK = f"{_WAIT_MARK}true\x02"
 
 
 def is_plain(text: str, wait_matters: bool) -> bool:
-    """Whether the text names none of the properties that ordinary code must look at.
+    """Whether the text names none of the properties that ordinary code must look at, and has no zero byte.
 
     A handful of substring searches; only when one of them hits is the text taken apart. `wait_matters`: WAIT other than
     true is for ordinary code too, as its sender does not wait for the flush.
     """
+    if "\0" in text:
+        return False
     if (
         "DELAY" not in text
         and "POP_CK" not in text

@@ -29,7 +29,7 @@ from thermocline.remoting.bodies import (
     TopicRouteData,
 )
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.remoting.json_dialect import loads
+from thermocline.remoting.json_dialect import DIALECT_BYTES_MAX, loads
 
 ANSWER_BODIES: dict[str, type[Body]] = {
     "CONSUME_MESSAGE_DIRECTLY": bodies.ConsumeMessageDirectlyResult,
@@ -148,6 +148,18 @@ def test_registration_in_both_forms() -> None:
     body = registration()
     assert RegisterBrokerBody.decode(body.encode()) == body
     assert RegisterBrokerBody.decode_compressed(encode_compressed(body)) == body
+
+
+def test_a_large_registration_with_a_static_topic_is_read() -> None:
+    """Of a broker with tens of thousands of topics: one static topic makes keys unquoted in all of it."""
+    body = registration()
+    assert body.topic_config_serialize_wrapper.topic_queue_mapping_info_map
+    table = body.topic_config_serialize_wrapper.topic_config_table
+    for number in range(50):
+        table[f"T{number}"] = TopicConfig(topic_name=f"T{number}", attributes={"text": "{1:2}" * 20_000})
+    data = body.encode()
+    assert len(data) > DIALECT_BYTES_MAX
+    assert RegisterBrokerBody.decode(data) == body
 
 
 def test_registration_of_an_old_broker_has_no_static_topics() -> None:

@@ -17,6 +17,7 @@ from thermocline.remoting.json_dialect import (
     loads,
     loads_as,
     loads_dialect,
+    loads_file_as,
 )
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
@@ -163,6 +164,47 @@ def test_references_cannot_blow_up() -> None:
 def test_dialect_is_bounded_in_size() -> None:
     with pytest.raises(InvalidRequestError, match="too large"):
         loads(b"{0:" + b" " * DIALECT_BYTES_MAX + b"1}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{0:{1:2}, -3 : {4:5,\n6:7}}",
+        '{"0":{"1":2}}',
+        '{0:{1:"2"},}',
+        "{'0':{1:2}}",
+        "{/* {8: */0:{1:2}}",
+        '{"0":{"1":{"$ref":"$.2"}},"2":3}',
+    ],
+)
+def test_a_file_is_read_as_a_body_is(text: str) -> None:
+    value_type = dict[int, dict[int, int]]
+    try:
+        expected: object = loads_as(text.encode(), value_type)
+    except InvalidRequestError:
+        with pytest.raises(InvalidRequestError):
+            loads_file_as(text.encode(), value_type)
+    else:
+        assert loads_file_as(text.encode(), value_type) == expected
+
+
+def test_a_large_body_with_integer_keys_is_read_by_its_structure() -> None:
+    space = b" " * DIALECT_BYTES_MAX
+    assert loads_as(b"{0:" + space + b"1}", dict[int, int]) == {0: 1}
+    for text in (b"{0:" + space + b"1,}", b"{0:" + space + b"}", b"[" + space, b'{0:{"$ref":"$"}}' + space):
+        with pytest.raises(InvalidRequestError):
+            loads_as(text, dict[int, int])
+
+
+def test_keys_of_a_file_are_not_looked_for_in_its_texts() -> None:
+    text = r'{"a{1:":"{2:\\",3:"\"{4:5,6:"}'
+    assert loads_file_as(text.encode(), dict[str, str]) == {"a{1:": "{2:\\", "3": '"{4:5,6:'}
+
+
+def test_a_file_is_not_bounded_in_size() -> None:
+    space = b" " * DIALECT_BYTES_MAX
+    assert loads_file_as(b"{0:" + space + b"1}", dict[int, int]) == {0: 1}
+    assert loads_file_as(b"{0:" + space + b"1,}", dict[int, int]) == {0: 1}, "the slow way"
 
 
 @given(noise=st.text(st.sampled_from("{}[]:,\"'0a\\u.$ "), max_size=30))

@@ -6,6 +6,7 @@ Covers `store/files/sync_site.py`, `store/queues/queue_ends.py`.
 from __future__ import annotations
 
 import struct
+from random import Random
 from zlib import crc32
 
 import pytest
@@ -61,21 +62,49 @@ def test_the_confirm_offset_is_kept() -> None:
     assert StoreCheckpoint.load(disk, "/store/checkpoint").confirm_offset == confirm_offset > 0
 
 
-def test_a_failed_round_promises_nothing_and_loses_nothing() -> None:
-    """What was to be synced is synced by the next round."""
+@pytest.mark.parametrize("stop", ["close", "kill"])
+def test_queue_files_that_were_not_synced_are_made_anew(stop: str) -> None:
+    """After a failed sync the kernel takes their pages for clean: the next sync succeeds, and makes nothing durable."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    store.put(draft(body=b"before"))
+    store.sync_derived()
+    promised = store.recovery_offset
+    store.put(draft(body=b"after"))
+    disk.fail_syncs.add(SyncSite.QUEUE_FILE)
+    with pytest.raises(OSError, match="simulated"):
+        store.sync_derived()
+    disk.fail_syncs.clear()
+    with pytest.raises(StoreClosedError):
+        store.sync_derived()
+    assert store.recovery_offset == promised
+    with pytest.raises(StoreClosedError):
+        store.put(draft(body=b"refused"))
+    assert bodies_of(store) == [b"before", b"after"]
+    store.commit_log.flush()
+    if stop == "close":
+        with pytest.raises(StoreClosedError):
+            store.close()
+    disk = disk.after_power_cut(Random(1), kept_share=0)
+    store = open_store(disk)
+    assert bodies_of(store) == [b"before", b"after"]
+    disk = disk.after_power_cut(Random(2), kept_share=0)
+    assert bodies_of(open_store(disk)) == [b"before", b"after"]
+
+
+def test_queue_ends_that_were_not_written_are_written_by_the_next_round() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
     store.put(draft())
     before = store.recovery_offset
-    disk.fail_syncs.add(SyncSite.QUEUE_FILE)
+    disk.fail_syncs.add(SyncSite.QUEUE_ENDS_FILE)
     with pytest.raises(OSError, match="simulated"):
         store.sync_derived()
     assert store.recovery_offset == before
     disk.fail_syncs.clear()
-    disk.sync_counts.clear()
     store.sync_derived()
-    assert disk.sync_counts[SyncSite.QUEUE_FILE] == 1
     assert store.recovery_offset == store.commit_log.append_offset
+    assert bodies_of(open_store(disk.after_power_cut(Random(1)))) == [b"hello"]
 
 
 def test_a_failed_flush_promises_nothing() -> None:

@@ -114,6 +114,8 @@ def test_a_batch_is_consecutive_and_in_one_file(store: MessageStore) -> None:
         ({"topic": "%RETRY%" + "t" * 249}, MessageIllegalError),
         ({"queue_id": -1}, MessageIllegalError),
         ({"properties": b"p" * 32_768}, PropertiesTooLargeError),
+        ({"properties": b"KEYS\1" + bytes(256) + b"\2"}, MessageIllegalError),
+        ({"properties": b"KEYS\1k\0"}, MessageIllegalError),
         ({"body": b"x" * 99, "properties": b"p" * 4_000}, MessageTooLargeError),
     ],
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from tests.clock import Clock
-from tests.simulated_disk import SimulatedDisk
+from tests.simulated_disk import PowerCut, SimulatedDisk
 from tests.store.store_parts import (
     LOG_FILE_BYTES,
     UNITS_PER_FILE,
@@ -20,6 +22,7 @@ from tests.store.store_parts import (
 from thermocline.remoting.errors import CorruptDataError, UnavailableError
 from thermocline.remoting.offsets import LOG_START
 from thermocline.remoting.records.message_record import encode_record
+from thermocline.remoting.string_hash import tags_code
 from thermocline.store.files.disk import BACKUP_SUFFIX
 from thermocline.store.files.mapped_file import file_name
 from thermocline.store.late_placement import place_late
@@ -186,6 +189,52 @@ def test_a_lost_sector_of_properties_is_a_torn_record() -> None:
     assert bodies_of(store) == [b"good"]
 
 
+def test_zero_bytes_in_properties_are_no_tear() -> None:
+    """As many as a put takes, wherever the sectors' borders are: a kill must not cut the log there."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for padding in range(0, 512, 37):
+        store.put(draft(body=b"x" * padding, properties=b"KEYS\1" + bytes(255) + b"\2"))
+        store.put(draft(body=b"x" * padding, properties=bytes(255) + b"\2"))
+    expected = bodies_of(store)
+    assert bodies_of(open_store(killed(disk))) == expected
+
+
+def test_what_was_durable_is_not_taken_for_torn() -> None:
+    """Records of RocketMQ may hold more zero bytes in their properties than a put takes."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    store.put(draft(body=b"zeroes", properties=b"KEYS\1" + bytes(1_500) + b"\2"), was_accepted=True)
+    store.put(draft(body=b"behind"))
+    store.sync_derived()
+    disk.revive()
+    disk.remove_tree("/store/consumequeue")  # so that all is scanned
+    assert bodies_of(open_store(disk)) == [b"zeroes", b"behind"]
+
+
+@pytest.mark.parametrize("was_clean", [True, False])
+def test_damage_in_front_of_whole_files_deletes_none_of_them(*, was_clean: bool) -> None:
+    """Queues were removed by hand, so all is scanned; a record of long ago has rotted."""
+    disk = SimulatedDisk()
+    store = filled(disk, 100)
+    store.sync_derived()
+    if was_clean:
+        store.close()
+    disk.revive()
+    names = disk.list_directory("/store/commitlog")
+    assert len(names) > 2
+    disk.remove_tree("/store/consumequeue")
+    byte = disk.read(FIRST_LOG_FILE)[4]
+    disk.corrupt(FIRST_LOG_FILE, 4, bytes([byte ^ 0x80]))
+    for _ in range(2):
+        with pytest.raises(CorruptDataError, match="damaged"):
+            open_store(disk)
+        disk.revive()
+    assert disk.list_directory("/store/commitlog") == names
+    disk.corrupt(FIRST_LOG_FILE, 4, bytes([byte]))
+    assert all_bodies(open_store(disk)) == list(range(100))
+
+
 def test_truncated_records_never_come_back() -> None:
     """A record behind a torn one is whole; after a new record of the torn one's size it would fit on."""
     disk = SimulatedDisk()
@@ -217,6 +266,84 @@ def test_queues_are_made_anew(*, was_clean: bool, with_queue_ends: bool) -> None
     assert all_bodies(store) == list(range(100))
     store.close()
     assert open_store(disk).recovery_report.rebuilt_queue_count == 0
+
+
+@pytest.mark.parametrize("was_clean", [True, False])
+@pytest.mark.parametrize("with_queue_ends", [True, False])
+@pytest.mark.parametrize(("count", "units_per_file"), [(5, 32), (5, 8), (20, 32), (20, 8), (40, 32)])
+def test_queues_with_files_of_another_length_are_made_anew(
+    count: int, units_per_file: int, *, was_clean: bool, with_queue_ends: bool
+) -> None:
+    """The setting was changed. Units are found by the length, so what is there cannot be read, nor be built upon."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for number in range(count):
+        store.put(draft(body=b"%d" % number))
+    store.sync_derived()
+    if was_clean:
+        store.close()
+    disk.revive()
+    if not with_queue_ends:
+        forget_queue_ends(disk)
+    config = small_config(queue_file_bytes=UNIT.size * units_per_file)
+    for expected in (count, count + 1):
+        store = open_store(disk, config)
+        assert all_bodies(store) == list(range(expected))
+        store.put(draft(body=b"%d" % expected))
+        store.close()
+    assert all_bodies(open_store(disk, config)) == list(range(count + 2))
+
+
+@pytest.mark.parametrize("was_clean", [True, False])
+def test_queues_with_extension_files_are_made_anew(*, was_clean: bool) -> None:
+    """RocketMQ with enableConsumeQueueExt has a place in another file where the hash of the tag is looked for."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for number in range(40):
+        store.put(draft(body=b"%d" % number, properties=b"TAGS\1a\2"))
+        store.put(draft("plain", body=b"%d" % number, properties=b"TAGS\1a\2"))
+    store.sync_derived()
+    if was_clean:
+        store.close()
+    disk.revive()
+    forget_queue_ends(disk)
+    address = struct.pack(">q", -(1 << 63) + 46 * 20)
+    disk.corrupt(f"/store/consumequeue/orders/0/{file_name(2 * UNIT.size * UNITS_PER_FILE)}", 12, address)
+    store = open_store(disk)
+    for topic in ("orders", "plain"):
+        found = store.get(topic, 0, 0, count_max=99, bytes_max=1 << 20, codes=frozenset((tags_code("a"),)))
+        assert found.message_count == 40
+    assert store.put(draft()).queue_offset == 40
+    store.close()
+    assert open_store(disk).recovery_report.record_count == 0
+
+
+@pytest.mark.parametrize("with_queue_ends", [True, False])
+def test_a_kill_while_all_queues_are_made_anew(monkeypatch: pytest.MonkeyPatch, *, with_queue_ends: bool) -> None:
+    """More of them than are kept in memory. Half of the queues is not taken for the whole, not by the checkpoint that
+    RocketMQ left either."""
+    monkeypatch.setattr("thermocline.store.recovery.TAILS_BYTES_MAX", UNIT.size)  # written as they come
+    cut_at, is_done = 1, False
+    while not is_done:
+        disk = SimulatedDisk()
+        clock = Clock(1_000_000)
+        store = open_store(disk, clock=clock)
+        for number in range(60):
+            clock.now_ms += 1_000
+            store.put(draft("topic", number % 2, b"%d" % number))
+        store.close()
+        disk.remove_tree("/store/consumequeue")
+        if not with_queue_ends:
+            forget_queue_ends(disk)
+        disk.cut_at_step = disk.step_count + cut_at
+        try:
+            open_store(disk)
+            is_done = True
+        except PowerCut:
+            pass
+        disk.revive()
+        assert all_bodies(open_store(disk)) == list(range(60)), f"killed at step {cut_at}"
+        cut_at += 3
 
 
 def test_one_queue_is_made_anew() -> None:

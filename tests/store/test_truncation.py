@@ -17,6 +17,7 @@ from tests.store.power_cut import seed_shown
 from tests.store.store_parts import LOG_FILE_BYTES, draft, open_store, records_of
 from thermocline.remoting.errors import OffsetOutOfRangeError, StoreClosedError
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
+from thermocline.store.files.sync_site import SyncSite
 from thermocline.store.index.index_service import IndexService
 from thermocline.store.log.log_scan import RecordScan
 from thermocline.store.log.message_draft import PutResult
@@ -218,15 +219,22 @@ def test_offsets_without_a_message_go_with_the_message_behind_them() -> None:
     parts.check()
 
 
-def test_a_disk_that_fails_ends_the_log() -> None:
+@pytest.mark.parametrize("site", [SyncSite.LOG_RECOVER, SyncSite.QUEUE_FILE])
+def test_a_disk_that_fails_ends_the_log(site: str) -> None:
+    """Nothing is promised from then on, not even by a stop: the next start looks for itself."""
     parts = CutStore(7)
+    parts.store.sync_derived()
     border = parts.puts[5][3].physical_offset
-    parts.disk.fail_syncs.add("log recover")
+    parts.disk.fail_syncs.add(site)
     with pytest.raises(OSError, match="simulated"):
         parts.cut(border)
     with pytest.raises(StoreClosedError):
         parts.put(Random(1), 99)
-    parts.reopen()
+    parts.disk.fail_syncs.clear()
+    with pytest.raises(StoreClosedError):
+        parts.store.close()
+    parts.reopen(parts.disk.after_power_cut(Random(3), kept_share=0))
+    assert not parts.store.recovery_report.was_clean
     parts.check()
     assert parts.cut(border) == border
     parts.check()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,25 @@ async def test_a_clock_set_back_does_not_hold_messages_up(broker: ControlBroker)
     assert delivered(broker) == [b"x"]
 
 
+async def test_a_level_that_is_no_longer_set_goes_on(broker: ControlBroker) -> None:
+    """The setting was made shorter between two starts: what was accepted comes, and holds the log until then."""
+    parts, store = broker.parts, broker.parts.base.store
+    start = store.commit_log.append_offset
+    send_delayed(broker, 4, b"thirty seconds")
+    store.config = replace(store.config, message_delay_level="1s 5s")
+    delays = DelayService(store, parts.due.appender, parts.tables.persister, clock=broker.clock)
+    assert delays.levels == [1, 2, 4]
+    assert delays.earliest_undelivered_offset() == start
+    broker.clock.now_ms += 29_999
+    assert not delays.deliver_slice()
+    assert (delivered(broker), delays.due(4, 1)) == ([], [])
+    broker.clock.now_ms += 1
+    assert len(delays.due(4, 1)) == 1
+    assert not delays.deliver_slice()
+    assert delivered(broker) == [b"thirty seconds"]
+    assert delays.earliest_undelivered_offset() is None
+
+
 async def test_a_message_of_a_deleted_topic_is_dropped(broker: ControlBroker) -> None:
     send_delayed(broker, 1, b"gone")
     send_delayed(broker, 1, b"kept", topic="TBW102")
@@ -153,6 +173,18 @@ async def test_a_store_that_refuses_is_asked_again(broker: ControlBroker) -> Non
     deliver_all(broker)
     assert delivered(broker) == []  # it rests
     broker.clock.now_ms += 10_000
+    deliver_all(broker)
+    assert delivered(broker) == [b"x"]
+
+
+async def test_a_clock_set_back_does_not_prolong_the_rest(broker: ControlBroker) -> None:
+    send_delayed(broker, 1, b"x")
+    broker.clock.now_ms += 1_000
+    log = broker.parts.base.store.commit_log
+    log.pause("disk full")
+    deliver_all(broker)
+    log.resume()
+    broker.clock.now_ms -= 3_600_000
     deliver_all(broker)
     assert delivered(broker) == [b"x"]
 

@@ -88,6 +88,32 @@ async def test_the_delay_doubles_until_a_helper_has_lived_long_enough(
     assert helper.status().pid is None
 
 
+async def test_a_helper_that_cannot_be_started_is_tried_again(
+    helper_module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine without free memory or process ids for a moment must not cost the helper for good."""
+    log = tmp_path / "log"
+    spec = HelperSpec(name="test", module=helper_module, arguments=(f"--log={log}",))
+    helper = SupervisedHelper(spec, now_ms=lambda: 0, restart_delay_ms=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", str(tmp_path / "no such program"))
+        helper.start()
+        await until(lambda: helper.status().state == "waiting")
+        assert helper.status().pid is None
+    await until(lambda: len(started(log)) == 1)
+    await helper.stop(timeout_ms=10_000)
+    assert helper.status().state == "stopped"
+
+
+async def test_a_helper_that_never_started_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no such program"))
+    helper = SupervisedHelper(HelperSpec(name="test", module="none", arguments=()), now_ms=lambda: 0)
+    helper.start()
+    await until(lambda: helper.status().state == "waiting")
+    await helper.stop(timeout_ms=1_000)
+    assert helper.status().state == "stopped"
+
+
 async def test_a_helper_that_refuses_is_held_down(helper_module: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     spec = HelperSpec(name="test", module=helper_module, arguments=(f"--log={log}", f"--status={EXIT_REFUSED}"))

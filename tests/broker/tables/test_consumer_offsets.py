@@ -4,7 +4,7 @@ import pytest
 
 from thermocline.broker.tables.consumer_offsets import ConsumerOffsets
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.remoting.json_dialect import loads
+from thermocline.remoting.json_dialect import DIALECT_BYTES_MAX, loads
 from thermocline.remoting.offsets import QueueOffset
 
 # As the official broker writes it: integer keys unquoted.
@@ -118,6 +118,19 @@ def test_the_file_has_the_official_form(offsets: ConsumerOffsets) -> None:
 def test_quoted_keys_are_read_too(offsets: ConsumerOffsets) -> None:
     offsets.load(b'{"offsetTable":{"T@G":{"0":5}}}')
     assert offsets.query("T", "G", 0) == 5
+
+
+def test_a_file_of_any_size_is_read(offsets: ConsumerOffsets) -> None:
+    """A broker that could write it must start with it: more than any body may have in RocketMQ's own form."""
+    for topic in range(250):
+        for queue_id in range(1_000):
+            offsets.commit(f"T{topic}", "g", queue_id, 10**12 + topic)
+    data = offsets.encode(pop_log_offset=1)
+    assert len(data) > DIALECT_BYTES_MAX
+    loaded = ConsumerOffsets(clock=lambda: 1)
+    loaded.load(data)
+    assert loaded.pair_count == 250
+    assert loaded.query("T249", "g", 999) == 10**12 + 249
 
 
 def test_only_changed_offsets_are_encoded_anew(offsets: ConsumerOffsets) -> None:

@@ -66,18 +66,25 @@ def test_a_hole_or_an_odd_start_is_damage(offsets: tuple[int, ...]) -> None:
         queue_of(make_files(*offsets)).load()
 
 
-def test_a_file_of_another_length_is_damage_but_as_the_last_one() -> None:
-    """The last one is what a crash left of making it; Apache RocketMQ would refuse the folder."""
+def test_an_empty_last_file_is_removed() -> None:
+    """It is what a crash left of making it; Apache RocketMQ removes it, too."""
     disk = make_files(0, 100, 200)
     disk.open(f"/log/{file_name(200)}").truncate(0)
     queue = queue_of(disk)
     queue.load()
     assert queue.end_offset == 200
     assert not disk.exists(f"/log/{file_name(200)}")
+
+
+@pytest.mark.parametrize(("offset", "size_bytes"), [(0, 50), (0, 0), (100, 50), (100, 150)])
+def test_a_file_of_another_length_is_damage_and_stays(offset: int, size_bytes: int) -> None:
+    """Perhaps it is the setting that is wrong: what is in the file must be there when it is right again."""
     disk = make_files(0, 100)
-    disk.open(f"/log/{file_name(0)}").truncate(50)
+    file = disk.open(f"/log/{file_name(offset)}")
+    file.truncate(size_bytes)
     with pytest.raises(CorruptDataError, match="length"):
         queue_of(disk).load()
+    assert disk.size_bytes(f"/log/{file_name(offset)}") == size_bytes
 
 
 def test_files_are_taken_out_at_both_ends() -> None:

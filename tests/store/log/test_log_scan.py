@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.store.log_files import FILE_BYTES, Draft, drafts, write_log
+from thermocline.remoting.offsets import LOG_START
 from thermocline.store.log.log_scan import LogScan
 
 
@@ -14,7 +15,7 @@ from thermocline.store.log.log_scan import LogScan
 def test_every_sound_record_is_met(records: list[Draft]) -> None:
     """Wherever a sound record is, it is never taken for a torn one."""
     files, offsets, end_offset = write_log(records)
-    scan = LogScan(files, 0, check_tears=True)
+    scan = LogScan(files, 0, tears_from=LOG_START)
     found = list(scan)
     assert [record.physical_offset for record in found] == offsets
     assert [record.topic for record in found] == [record[0] for record in records]
@@ -34,7 +35,7 @@ def test_a_record_that_is_cut_off_ends_the_scan(records: list[Draft], data: st.D
     position = offsets[last] - file.base_offset + kept_bytes
     lost = bytes(file.view[position:])
     file.file.write_at(bytes(FILE_BYTES - position), position)
-    scan = LogScan(files, 0, check_tears=True)
+    scan = LogScan(files, 0, tears_from=LOG_START)
     found = [record.physical_offset for record in scan]
     if any(lost):
         assert found == offsets[:last]

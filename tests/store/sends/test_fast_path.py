@@ -197,6 +197,8 @@ LEFT = {
     "a batch with an empty unique key": batch_frame([BatchMessage(b"x")], i="UNIQ_KEY\x01\x02"),
     "a unique key to be escaped": send_frame(properties={"UNIQ_KEY": 'a"b'}),
     "a unique key of other letters": send_frame(properties={"UNIQ_KEY": "Ä-1"}),
+    "a zero byte": send_frame(properties={"UNIQ_KEY": unique_key(1), "x": "\0"}),
+    "a batch with a zero byte": batch_frame([BatchMessage(b"x", b"KEYS\1\0")] * 5),
     "a response": send_frame(flag=1),
     "a delay level": send_frame(properties={"UNIQ_KEY": unique_key(1), "DELAY": "3"}),
     "a time of delivery": send_frame(properties={"UNIQ_KEY": unique_key(1), "TIMER_DELIVER_MS": "5"}),
