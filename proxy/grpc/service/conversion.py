@@ -24,6 +24,7 @@ from thermocline.proxy.grpc.service.validation import (
 )
 from thermocline.proxy.messaging import OutgoingMessage, TopicType
 from thermocline.proxy.settings import ProxyConfig
+from thermocline.remoting.records.message_record import RECONSUME_TIMES_MAX
 from thermocline.remoting.records.properties import KEY_SEPARATOR, PropertyName
 from thermocline.remoting.records.sys_flag import COMPRESSED, TRANSACTION_PREPARED, is_compressed
 from thermocline.remoting.socket_address import format_address
@@ -146,7 +147,7 @@ def to_message(message: ReceivedMessage, *, topic: str, receipt_handle: str = ""
         store_host=format_address(*record.store_host),
         queue_id=record.queue_id,
         queue_offset=record.queue_offset,
-        delivery_attempt=message.reconsume_times + 1,
+        delivery_attempt=min(message.reconsume_times + 1, RECONSUME_TIMES_MAX),
     )
     system.body_digest.type = enums.DigestType.MD5
     system.body_digest.checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()

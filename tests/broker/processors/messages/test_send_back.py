@@ -15,6 +15,7 @@ from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.records.message_id import encode_message_id
 from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.store.config.store_config import FlushDiskType
+from thermocline.store.log import MessageDraft
 
 
 @pytest.fixture
@@ -68,6 +69,24 @@ async def test_a_message_tries_again_after_a_growing_delay(broker: ControlBroker
     assert waiting.properties["ORIGIN_MESSAGE_ID"] == encode_message_id(STORE_HOST, sent.physical_offset)
     view = broker.parts.base.stats.view("SNDBCK_PUT_NUMS", "T@G")
     assert view is not None
+
+
+@pytest.mark.parametrize(("times", "times_after"), [(2**31 - 1, 2**31 - 1), (-3, -2), (-(2**31), 1 - 2**31)])
+async def test_any_count_of_tries_that_a_producer_sent(broker: ControlBroker, times: int, times_after: int) -> None:
+    draft = MessageDraft(
+        topic="T",
+        queue_id=0,
+        body=b"tried",
+        properties_text=b"",
+        born_timestamp_ms=broker.clock(),
+        born_host=("10.0.0.7", 4711),
+        reconsume_times=times,
+    )
+    offset = broker.parts.base.store.put(draft).physical_offset
+    assert (await broker.ask(36, fields(offset))).code == 0
+    topic = "%DLQ%G" if times > 0 else "SCHEDULE_TOPIC_XXXX"  # at the least delay
+    (sent_back,) = records(broker, topic)
+    assert (sent_back.body, sent_back.reconsume_times) == (b"tried", times_after)
 
 
 async def test_the_client_may_choose_the_delay(broker: ControlBroker) -> None:
