@@ -208,6 +208,12 @@ async def test_one_queue_is_moved_to_an_offset_in_its_range(broker: ControlBroke
     assert ResetOffsetBody.decode(answer.body).offset_table == {queue(0): 0}
 
 
+async def test_a_queue_that_the_topic_does_not_have_is_not_moved(broker: ControlBroker) -> None:
+    fields = {"topic": "T", "group": "G", "timestamp": "-1", "isForce": "true", "queueId": "2", "offset": "0"}
+    assert (await broker.ask(222, fields)).code == 29
+    assert not broker.parts.tables.offsets.of_group("T", "G")
+
+
 async def test_a_reset_needs_topic_and_group(broker: ControlBroker) -> None:
     assert (await reset(broker, topic="U")).code == 17
     await broker.parts.tables.groups.delete("G")
@@ -311,6 +317,18 @@ async def test_offsets_are_cloned(broker: ControlBroker) -> None:
     assert (await broker.ask(314, {"srcGroup": "G", "destGroup": "H"})).code == 0
     assert offsets.topics_of("H") == {"T", "U"}
     assert offsets.of_group("U", "H") == {0: 7}
+
+
+async def test_clones_keep_to_the_limits_of_names_and_pairs(tmp_path: Path) -> None:
+    async with control_broker(tmp_path, config=BrokerConfig(offset_pairs_max=2)) as broker:
+        offsets = broker.parts.tables.offsets
+        await broker.create_topic("T")
+        offsets.commit("T", "G", 0, 7)
+        assert (await broker.ask(314, {"srcGroup": "G", "destGroup": "H", "topic": "T"})).code == 0
+        assert (await broker.ask(314, {"srcGroup": "G", "destGroup": "I", "topic": "T"})).code == 2
+        assert (await broker.ask(314, {"srcGroup": "G", "destGroup": "H", "topic": "T"})).code == 0, "no new pair"
+        assert (await broker.ask(314, {"srcGroup": "G", "destGroup": "x" * 256, "topic": "T"})).code == 29
+        assert offsets.groups_of("T") == {"G", "H"}
 
 
 async def test_the_least_offsets_of_all_groups(broker: ControlBroker) -> None:
