@@ -3,12 +3,14 @@
 Covers `broker/sends/message_appender.py`.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tests.broker.control_broker import STORE_HOST, ControlBroker, control_broker, recorded
+from tests.waiting import until
 from thermocline.broker.cold.cold_reads import ColdRecord, NoColdTier
 from thermocline.remoting.bodies import SubscriptionGroupConfig
 from thermocline.remoting.errors import UnavailableError
@@ -197,6 +199,24 @@ async def test_with_sync_flush_the_answer_waits_for_the_flush(tmp_path: Path) ->
         log = broker.parts.base.store.commit_log
         assert log.flush_offset == log.append_offset
         assert [queue.topic for queue in broker.arrived] == ["%DLQ%G"]
+
+
+async def test_the_wait_for_the_flush_ends_though_the_log_is_ahead_of_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restart with a wall clock that was set back."""
+    async with control_broker(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH) as broker:
+        await broker.create_topic("T")
+        sent = broker.put("T")
+        store = broker.parts.base.store
+        store.clock.restore(broker.clock() + 3_600_000)
+        with monkeypatch.context() as patch:
+            patch.setattr(store.flush, "flush", lambda: None)
+            asked = asyncio.create_task(broker.ask(36, fields(sent.physical_offset, delayLevel="-1")))
+            await until(lambda: bool(store.flush._waiting))
+            store.stored.expire(broker.parts.base.steady_clock() + store.config.sync_flush_timeout_ms)
+            answer = await asked
+        assert (answer.code, answer.remark) == (14, "FLUSH_DISK_TIMEOUT")
 
 
 async def test_the_recorded_request_is_served(broker: ControlBroker) -> None:
