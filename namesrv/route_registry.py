@@ -15,7 +15,8 @@ Rules
     without one is an ordinary one.
   - A broker is known from its first *full* registration on: one that carries a single topic is an update, and refused
     from a broker whose other topics are not known.
-  - A broker is removed when it unregisters, when its connection closes, or after its time of silence. With its last
+  - A broker is removed when it unregisters, when its connection closes, after its time of silence, or when a broker of
+    another name or cluster registers with its address: it was renamed before its connection closed. With its last
     address its name, its queue data and its place in the cluster are deleted. Other brokers' data is not touched.
   - Topics come from the master, or from the slave with the lowest id while there is no master, and then without write
     permission if acting masters are allowed.
@@ -158,6 +159,9 @@ class RouteRegistry:
             )
             raise InvalidRequestError("register broker failed")
         self._check_limits(registration, broker, connection)
+        if self._release_address(registration):
+            broker = self._brokers.get(name)
+            is_first = broker is None or broker_id not in broker.addresses
 
         if broker is None:
             broker = self._brokers[name] = _Broker(registration.cluster, name)
@@ -409,6 +413,19 @@ class RouteRegistry:
             more_routes=len(registration.topics.keys() - present),
             routes=self._route_count,
         )
+
+    def _release_address(self, registration: BrokerRegistration) -> bool:
+        """Forget a broker of another name or cluster at the same address, which was renamed; whether there was one."""
+        address = registration.address
+        former = [
+            (cluster, live.broker_name)
+            for (cluster, present), live in self._live.items()
+            if present == address and (cluster, live.broker_name) != (registration.cluster, registration.broker_name)
+        ]
+        for cluster, broker_name in former:
+            logger.warning("broker renamed address=%s from=%s/%s", address, cluster, broker_name)
+            self.unregister(cluster=cluster, broker_name=broker_name, address=address)
+        return bool(former)
 
     def _forget_live(self, key: tuple[str, str]) -> None:
         live = self._live.pop(key, None)
