@@ -106,7 +106,7 @@ class OrderTable:
             self.log_offset = LOG_START
             return
         try:
-            file = json_dialect.loads_as(data, _OrderFile)
+            file = json_dialect.loads_file_as(data, _OrderFile)
         except InvalidRequestError as error:
             raise CorruptDataError("order infos cannot be read", file=FILE_NAME, reason=str(error)) from error
         self.log_offset = file.pop_log_offset

@@ -11,6 +11,7 @@ Read as well
 `dumps` writes standard JSON (what new clients ask of the NameServer; every map has text keys there), `dumps_dialect`
 the Java form, which only differs for integer and object keys. `loads` reads all of it: standard text at msgspec's
 speed, the rest with a parser of our own. That one is slow, so it has bounds: size, depth, references followed.
+State files may be larger (`loads_file_as`): a table of consumer offsets has integer keys, and grows with every group.
 `loads_as` reads a structure: at msgspec's speed when the text is standard and every member of its type, else member by
 member as leniently as RocketMQ does (json_conversion.py).
 Source: fastjson 1.2 and fastjson 2 as RemotingSerializable.java uses them, Apache RocketMQ 5.3 and 5.5.
@@ -157,6 +158,23 @@ def loads_as(data: bytes | memoryview, value_type: type[T]) -> T:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pass  # the dialect, members of other types, or not JSON at all: the slow way decides
     return convert(read_exactly(data), value_type)
+
+
+def loads_file_as(data: bytes, value_type: type[T]) -> T:
+    """As `loads_as`, for a state file, whatever its size: RocketMQ and this broker write integer keys without quotes.
+
+    Raises:
+        InvalidRequestError: It is no JSON of either form, or does not fit the type.
+    """
+    return loads_as(data if len(data) <= DIALECT_BYTES_MAX else _with_quoted_keys(data), value_type)
+
+
+def _with_quoted_keys(data: bytes) -> bytes:
+    """The text with quotes around its integer keys, so that msgspec reads it: the tolerant parser is too slow."""
+    return _TEXT_OR_INTEGER_KEY.sub(lambda match: match[1] or b'%b"%b"' % (match[2], match[3]), data)
+
+
+_TEXT_OR_INTEGER_KEY = re.compile(rb'("(?:[^"\\]|\\.)*")|(?<=[{,])(\s*)(-?[0-9]+)(?=\s*:)')
 
 
 def read_exactly(data: bytes | memoryview) -> Any:

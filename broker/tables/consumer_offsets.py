@@ -384,7 +384,7 @@ class ConsumerOffsets:
             self.pop_log_offset = LOG_START
             return
         try:
-            file = json_dialect.loads_as(data, _OffsetFile)
+            file = json_dialect.loads_file_as(data, _OffsetFile)
         except InvalidRequestError as error:
             raise CorruptDataError("consumer offsets cannot be read", file=FILE_NAME, reason=str(error)) from error
         for key, table in file.offset_table.items():

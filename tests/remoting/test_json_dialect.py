@@ -17,6 +17,7 @@ from thermocline.remoting.json_dialect import (
     loads,
     loads_as,
     loads_dialect,
+    loads_file_as,
 )
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
@@ -163,6 +164,16 @@ def test_references_cannot_blow_up() -> None:
 def test_dialect_is_bounded_in_size() -> None:
     with pytest.raises(InvalidRequestError, match="too large"):
         loads(b"{0:" + b" " * DIALECT_BYTES_MAX + b"1}")
+
+
+@pytest.mark.parametrize("space", ["", " " * DIALECT_BYTES_MAX], ids=["small", "large"])
+def test_files_are_not_bounded_in_size(space: str) -> None:
+    text = r'{"a{4:":{0:-5, 22 :7,"3":8},"\"{1:":{-9:1},"b\\":{' + f"\n12\n:3{space}" + "}}"
+    assert loads_file_as(text.encode(), dict[str, dict[int, int]]) == {
+        "a{4:": {0: -5, 22: 7, 3: 8},
+        '"{1:': {-9: 1},
+        "b\\": {12: 3},
+    }
 
 
 @given(noise=st.text(st.sampled_from("{}[]:,\"'0a\\u.$ "), max_size=30))
