@@ -30,7 +30,7 @@ from thermocline.broker.present_log import PresentLog
 from thermocline.broker.role_parts import LastingParts, RoleParts
 from thermocline.broker.role_switch import RoleSwitch
 from thermocline.broker.settings import BrokerSettings
-from thermocline.remoting.clocks import wall_clock_ms
+from thermocline.remoting.clocks import steady_clock_ms, wall_clock_ms
 from thermocline.remoting.connections import (
     Dispatcher,
     LimitCounts,
@@ -173,7 +173,7 @@ class HotProcess:
             disk=self._disk,
             listener=listener,
             limits=limits,
-            connected=ConnectedClients(settings, clock=wall_clock_ms, limits=limits),
+            connected=ConnectedClients(settings, clock=steady_clock_ms, limits=limits),
             log=log,
             control=control,
             resources=resources,

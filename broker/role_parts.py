@@ -66,8 +66,7 @@ GC_THRESHOLDS = (50_000, 20, 100)
 """The message path makes no cycles; what it makes and drops at once need not be looked through every 700 objects."""
 ROLE_ENDS = "the broker's role changes"
 """Why the log takes no writes, and requests are refused."""
-WAITED_MS_MAX = 24 * 3_600_000
-"""No pull and no POP waits for longer."""
+BEHIND_ALL_DEADLINES_MS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,8 +311,7 @@ class RoleParts:
 
     async def _answer_waiting_pulls(self) -> None:
         """Answer pulls and POPs that wait with what there is."""
-        deadline_ms = wall_clock_ms() + WAITED_MS_MAX
-        while self._long_polling.expire(deadline_ms):  # noqa: ASYNC110 - lets others in between two slices
+        while self._long_polling.expire(BEHIND_ALL_DEADLINES_MS):  # noqa: ASYNC110 - lets others in between two slices
             await asyncio.sleep(0)
 
     # -- while it runs -------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.processor import NameServerProcessor
 from thermocline.namesrv.route_registry import RouteRegistry
 from thermocline.namesrv.state_file import StateFile
-from thermocline.remoting.clocks import wall_clock_ms
+from thermocline.remoting.clocks import steady_clock_ms, wall_clock_ms
 from thermocline.remoting.connections import (
     CONNECTIONS_MOST,
     Connection,
@@ -48,10 +48,12 @@ class NameServer:
         config: NameServerConfig,
         *,
         clock: Callable[[], int] = wall_clock_ms,
+        steady_clock: Callable[[], int] | None = None,
         connections_max: int = CONNECTIONS_MOST,
         descriptors: DescriptorWatch | None = None,
     ) -> None:
-        """`descriptors` is asked to look at each scan; none where another part of the process has one.
+        """`steady_clock`: never set, by which brokers expire; None: the machine's with its wall clock, else `clock`.
+        `descriptors` is asked to look at each scan; none where another part of the process has one.
 
         Raises:
             SettingError: A TLS file cannot be used.
@@ -62,7 +64,7 @@ class NameServer:
         outgoing = outgoing_options(config.tls)
         self._notices = LeastIdNotices(None if outgoing is None else ClientTls(outgoing))
         self.registry = RouteRegistry(
-            clock=clock,
+            clock=steady_clock or (steady_clock_ms if clock is wall_clock_ms else clock),
             config=lambda: self._processor.config,
             limits=self.limits,
             on_least_id=self._notices.send,

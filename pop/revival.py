@@ -49,7 +49,7 @@ def retry_draft(record: MessageRecord, check_point: CheckPoint, *, topic: str, s
         born_host=store_host,
         flag=record.flag,
         sys_flag=record.sys_flag,
-        reconsume_times=record.reconsume_times + (0 if check_point.is_suspended else 1),
+        reconsume_times=record.reconsume_times if check_point.is_suspended else record.next_reconsume_times,
     )
 
 
@@ -72,7 +72,7 @@ def dead_letter_draft(record: MessageRecord, check_point: CheckPoint) -> Message
         born_host=record.born_host,
         flag=record.flag,
         sys_flag=record.sys_flag,
-        reconsume_times=record.reconsume_times + 1,
+        reconsume_times=record.next_reconsume_times,
     )
 
 

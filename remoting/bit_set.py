@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from thermocline.remoting.errors import InvalidRequestError
 
 BYTES_MAX = 64 * 1024
+BITS_MAX = 1_024
 """A check point holds 32 messages; with a filter they may lie some hundred offsets apart."""
 
 
@@ -38,4 +39,7 @@ def decode_bit_set(text: str) -> list[int]:
         raise InvalidRequestError("not a bit set") from error
     if len(data) > BYTES_MAX:
         raise InvalidRequestError("the bit set is too large", size_bytes=len(data), size_bytes_max=BYTES_MAX)
+    bit_count = int.from_bytes(data).bit_count()
+    if bit_count > BITS_MAX:
+        raise InvalidRequestError("too many bits are set", count=bit_count, count_max=BITS_MAX)
     return [index * 8 + bit for index, byte in enumerate(data) if byte for bit in range(8) if byte >> bit & 1]

@@ -44,6 +44,8 @@ VERSION = 513
 """The release ordinal that we report: 5.5.0."""
 
 HEADER_BYTES_MAX = 0xFF_FFFF
+ODD_HEADER_BYTES_MAX = 256 * 1024
+"""Of a JSON header that msgspec does not read; the longest property text with all its characters escaped fits."""
 OPAQUE_MASK = 0x7FFF_FFFF
 
 
@@ -254,7 +256,12 @@ def _decode_json_header(header: memoryview) -> RemotingCommand:
 
 
 def _decode_odd_json_header(header: memoryview) -> _JsonHeaderIn:
-    """A header as some clients write it: null members, numbers among the ext fields, languages by number."""
+    """A header as some clients write it: null members, numbers among the ext fields, languages by number.
+
+    Member by member, so its size has a bound: peers send it before access control knows them.
+    """
+    if len(header) > ODD_HEADER_BYTES_MAX:
+        raise HeaderDecodeError("the JSON header is too large", size_bytes=len(header))
     try:
         return loads_as(header, _JsonHeaderIn)
     except InvalidRequestError as error:

@@ -43,7 +43,9 @@ class ObjectKey(dict[str, Any]):
     """An object that is a key of a map; msgspec turns it into a frozen structure."""
 
     def __hash__(self) -> int:  # type: ignore[override]
-        return hash(tuple(sorted(self)))
+        # With its values: keys of one hash would make a map of them cost the square of its size.
+        scalars = (None if isinstance(value, dict | list) else value for value in self.values())
+        return hash(frozenset(zip(self, scalars, strict=True)))
 
 
 # -- writing -------------------------------------------------------------------------------------------------------
@@ -328,7 +330,8 @@ class _Parser:
         if first in ("[", ""):
             raise self._error("a name is missing")
         word = self._bare_word()
-        return int(word) if _INTEGER.fullmatch(word) else word
+        # Integers beyond 64 bits stay text: of these, as many as wanted have one hash.
+        return int(word) if _INTEGER.fullmatch(word) and -(2**63) <= int(word) < 2**63 else word
 
     def _string(self, quote: str) -> str:
         self._position += 1

@@ -10,6 +10,16 @@ class Clock:
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self.now_ms = now_ms
+        self._set_back_ms = 0
+
+    def set_back(self, ms: int) -> None:
+        """Let an operator set the wall clock back; the steady clock goes on."""
+        self.now_ms -= ms
+        self._set_back_ms += ms
+
+    def steady(self) -> int:
+        """The same as a clock that is never set."""
+        return self.now_ms + self._set_back_ms
 
     def __call__(self) -> int:
         return self.now_ms

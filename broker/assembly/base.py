@@ -25,11 +25,13 @@ class Base:
         store_host: tuple[str, int],
         arrived: Callable[[Iterable[ConsumeQueue]], None],
         clock: Callable[[], int],
+        steady_clock: Callable[[], int],
         random: Random,
         limits: LimitCounts | None = None,
     ) -> None:
         """`store_host`: the advertised address; it stands in offset message ids, so clients dial it to view a message.
         `arrived`: called with the queues that grew by the broker's own messages. `clock`: wall clock in ms.
+        `steady_clock`: the same, never set: for intervals and deadlines of this broker's own.
         `limits`: where refusals by limits are counted."""
         self.settings = settings
         self.store = store
@@ -38,6 +40,7 @@ class Base:
         self.store_host = store_host
         self.arrived = arrived
         self.clock = clock
+        self.steady_clock = steady_clock
         self.random = random
         self.limits = limits or LimitCounts()
         store.store_host = store_host

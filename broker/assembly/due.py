@@ -40,7 +40,11 @@ class DueMessages:
         self._base = base
         self._tables = tables
         self.appender = MessageAppender(
-            base.store, base.stats, arrived=base.arrived, queue_for=tables.static_topics.queue_for
+            base.store,
+            base.stats,
+            arrived=base.arrived,
+            queue_for=tables.static_topics.queue_for,
+            steady_clock=base.steady_clock,
         )
         self.delays = DelayService(
             base.store,

@@ -26,7 +26,7 @@ from thermocline.broker.assembly.tables import Tables
 from thermocline.broker.cold import ColdReads, KeyIndex
 from thermocline.broker.pulls import LongPolling
 from thermocline.broker.settings import BrokerSettings
-from thermocline.remoting.clocks import wall_clock_ms
+from thermocline.remoting.clocks import steady_clock_ms, wall_clock_ms
 from thermocline.remoting.connections import LimitCounts
 from thermocline.store.files import Disk
 from thermocline.store.message_store import MessageStore
@@ -95,6 +95,7 @@ async def make_parts(
     store_host: tuple[str, int],
     arrived: Callable[[Iterable[ConsumeQueue]], None],
     clock: Callable[[], int] = wall_clock_ms,
+    steady_clock: Callable[[], int] | None = None,
     seed: int | None = None,
     limits: LimitCounts | None = None,
     connected: ConnectedClients | None = None,
@@ -104,6 +105,7 @@ async def make_parts(
     """Make the parts of one broker over an open store.
 
     `store_host`: the advertised address. `arrived`: called with queues that grew by the broker's own messages.
+    `steady_clock`: see Base; None: the machine's with its wall clock, else `clock`.
     `limits`: where refusals by limits are counted. `connected`: the clients that are connected already. `taken_back`:
     timed messages that a slave has delivered. `master_epoch`: see Cluster.
 
@@ -120,6 +122,7 @@ async def make_parts(
         store_host=store_host,
         arrived=arrived,
         clock=clock,
+        steady_clock=steady_clock or (steady_clock_ms if clock is wall_clock_ms else clock),
         random=random.Random(seed),
         limits=limits,
     )

@@ -117,6 +117,7 @@ class PopPath:
             PopPolling(
                 long_polling,
                 clock=base.clock,
+                steady_clock=base.steady_clock,
                 call_soon=call_soon,
                 place_max=lambda: settings.broker.pop_polling_place_max,
                 total_max=lambda: settings.broker.pop_polling_max,
@@ -150,7 +151,7 @@ class PopPath:
         settings = base.settings
         answers = FlushedAnswers(
             base.store,
-            clock=base.clock,
+            clock=base.steady_clock,
             bytes_max=lambda: settings.broker.pop_answers_unflushed_bytes_max,
             limits=base.limits,
         )

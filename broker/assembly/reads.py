@@ -14,7 +14,7 @@ class Reads:
         self.visible = VisibleQueues(base.store, base.cold, expired_before_ms=tables.topics.expired_before)
         self.lookup = QueueLookup(base.store, self.visible, base.cold)
         self.remaining = RemainingMessages(self.visible, base.cold)
-        self.cold_quota = ColdReadQuota(config=lambda: settings.broker, clock=base.clock)
+        self.cold_quota = ColdReadQuota(config=lambda: settings.broker, clock=base.steady_clock)
         self.first_messages = FirstMessages(
             settings=settings, log=base.store.commit_log, visible=self.visible, lookup=self.lookup
         )

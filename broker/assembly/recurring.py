@@ -37,7 +37,7 @@ def make_housekeeping(parts: BrokerParts) -> Housekeeping:
         pops=parts.pops.store,
         mappings=make_mapping_cleaner(parts),
         stats=base.stats,
-        clock=base.clock,
+        clock=base.steady_clock,
     )
 
 

@@ -85,12 +85,12 @@ class Tables:
         self.holds = GroupHolds(clock=clock)
         self.locks = QueueLocks(
             live_ms=config.queue_lock_live_ms,
-            clock=clock,
+            clock=base.steady_clock,
             address_max=lambda: settings.broker.address_queue_locks_max,
             total_max=lambda: settings.broker.queue_locks_max,
             limits=base.limits,
         )
-        connected = connected or ConnectedClients(settings, clock=clock, limits=base.limits)
+        connected = connected or ConnectedClients(settings, clock=base.steady_clock, limits=base.limits)
         self.clients, self.proxied = connected.clients, connected.proxied
         self.clients.group_wants = self.consumer_filters.group_wants
         self.quotas = QuotaTable(text=lambda: settings.broker.quotas, clock=asyncio.get_running_loop().time)

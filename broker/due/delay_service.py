@@ -205,7 +205,7 @@ class DelayService:
                 logger.exception("delivery of delayed messages failed")
                 has_more = False
                 await asyncio.sleep(FAILURE_PAUSE_MS / 1000)
-            if self._clock() - saved_ms >= self._flush_interval_ms():
+            if not 0 <= self._clock() - saved_ms < self._flush_interval_ms():  # below 0: the clock was set back
                 saved_ms = self._clock()
                 if self.changes.is_unsaved:
                     self._persister.request(FILE_NAME)

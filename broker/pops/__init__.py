@@ -5,11 +5,12 @@ from thermocline.broker.pops.escaped_pops import EscapedCheckPoint, EscapedPops,
 from thermocline.broker.pops.pop_admission import PopAdmission
 from thermocline.broker.pops.pop_finder import FoundQueue, LaterNeeded, PopFinder, PopHarvest
 from thermocline.broker.pops.pop_polling import ANY_QUEUE, Parking, Place, PopPolling
-from thermocline.broker.pops.pop_request import PopRequest
+from thermocline.broker.pops.pop_request import ANSWER_BYTES_MAX, PopRequest
 from thermocline.broker.pops.pop_reviver import PopReviver
 from thermocline.broker.pops.pop_setup import make_pop_store, popped_is_durable
 
 __all__ = [
+    "ANSWER_BYTES_MAX",
     "ANY_QUEUE",
     "EscapedCheckPoint",
     "EscapedPops",

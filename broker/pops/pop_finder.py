@@ -4,7 +4,8 @@
                    requested one; an ordered POP reads no retry topic
     from where      the group's offset; a pending reset first; without an offset the queue's minimum or, if the request
                     says so, its end (the last message, or the first one ever when that is still in memory)
-    how far         until the requested number of messages is found, with the limits of a pull for each queue
+    how far         until the requested number of messages, or ANSWER_BYTES_MAX of them, is found, with the limits of a
+                   pull for each queue
 
 Queues are read by the same finder as pulls (pull_finder.py): hot and cold, expired messages and filters are as there.
 Messages found do not count before they are claimed; those after them are summed up as the remaining messages.
@@ -33,7 +34,7 @@ from random import Random
 import msgspec
 
 from thermocline.broker.pops.escaped_pops import EscapedPops
-from thermocline.broker.pops.pop_request import PopRequest
+from thermocline.broker.pops.pop_request import ANSWER_BYTES_MAX, PopRequest
 from thermocline.broker.process import LoopTurns
 from thermocline.broker.pulls import ColdNeeded, PullAnswer, PullFinder, PullRequest, SearchNeeded, Wanted
 from thermocline.broker.queues import FirstMessages, QueueLookup, VisibleQueues
@@ -92,7 +93,7 @@ class PopHarvest:
 
     __slots__ = (
         *("found", "free_ms", "message_count", "plan", "rest_count"),
-        *("search_end_s", "stepped", "wanted_count"),
+        *("search_end_s", "size_bytes", "stepped", "wanted_count"),
     )
 
     def __init__(self, plan: Sequence[tuple[str, int]], *, wanted_count: int) -> None:
@@ -101,12 +102,19 @@ class PopHarvest:
         self.found: list[FoundQueue] = []
         self.stepped: list[SteppedQueue] = []
         self.message_count = 0
+        self.size_bytes = 0
+        """Of the messages found."""
         self.rest_count = 0
         """How many messages remain in the queues that were read."""
         self.free_ms: int | None = None
         """When the first of the queues is free that were passed over; None when none was."""
         self.search_end_s: float | None = None
         """Until when searches may go on at once, on `time.perf_counter`; None before the first."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the answer takes no messages of a further queue."""
+        return self.message_count >= self.wanted_count or self.size_bytes >= ANSWER_BYTES_MAX
 
     def keep_bytes(self) -> None:
         """Copy what is found: it stays as it is while the POP waits for another broker."""
@@ -272,7 +280,7 @@ class PopFinder:
                 # Its remaining messages do not count: no other POP may have them, so none is woken for them.
                 harvest.free_ms = info.free_ms if harvest.free_ms is None else min(harvest.free_ms, info.free_ms)
                 return
-        if harvest.message_count >= harvest.wanted_count or self._is_too_much(topic, group, queue_id):
+        if harvest.is_full or self._is_too_much(topic, group, queue_id):
             harvest.rest_count += max(0, self._lookup.end(topic, queue_id) - offset)
             return
         count = harvest.wanted_count - harvest.message_count
@@ -352,6 +360,7 @@ class PopFinder:
                 )
                 harvest.found.append(found)
                 harvest.message_count += len(offsets)
+                harvest.size_bytes += sum(map(len, buffers))
             else:
                 harvest.stepped.append(
                     SteppedQueue(topic=topic, queue_id=queue_id, start_offset=offset, next_offset=next_offset)

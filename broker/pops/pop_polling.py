@@ -86,6 +86,7 @@ class PopPolling:
         long_polling: LongPolling,
         *,
         clock: Callable[[], int],
+        steady_clock: Callable[[], int],
         call_soon: Callable[[Callable[[], None]], object],
         place_max: Callable[[], int],
         total_max: Callable[[], int],
@@ -93,9 +94,11 @@ class PopPolling:
         limits: LimitCounts,
         newest_first: bool = False,
     ) -> None:
-        """`long_polling` tells of what arrives, and of the time; `limits`: where refusals are counted."""
+        """`long_polling` tells of what arrives, and of the time, which is the steady clock's. `limits`: where refusals
+        are counted."""
         self._long_polling = long_polling
         self._clock = clock
+        self._steady_clock = steady_clock
         self._call_soon = call_soon
         self._place_max = place_max
         self._total_max = total_max
@@ -122,7 +125,8 @@ class PopPolling:
         return len(self._places.get(place, ()))
 
     def park(self, place: Place, waiter: PopWaiter, *, deadline_ms: int, characters: int = 0) -> Parking:
-        """Let a POP wait for something at a place, until the deadline. `characters`: of its texts, which are kept."""
+        """Let a POP wait for something at a place, until the deadline by the wall clock. `characters`: of its texts,
+        which are kept."""
         connection = waiter.connection
         if self._count >= self._total_max() or characters > WAITING_CHARACTERS_MAX:
             return self._refuse(connection, "maxPopPollingSize")
@@ -138,7 +142,7 @@ class PopPolling:
         parked = _Parked(place, waiter)
         waiting[parked] = None
         self._by_connection.setdefault(waiter.connection, set()).add(parked)
-        heapq.heappush(self._deadlines, (deadline_ms - ANSWER_AHEAD_MS, next(self._numbers), parked))
+        heapq.heappush(self._deadlines, (self._steady(deadline_ms) - ANSWER_AHEAD_MS, next(self._numbers), parked))
         self._count += 1
         return Parking.PARKED
 
@@ -159,7 +163,8 @@ class PopPolling:
             self.wake(Place(topic, group, queue_id))
 
     def wake_at(self, place: Place, time_ms: int) -> None:
-        """Wake one waiter of a place at a time, one tick later at most."""
+        """Wake one waiter of a place at a time by the wall clock, one tick later at most."""
+        time_ms = self._steady(time_ms)
         if time_ms < self._recheck_ms.get(place, time_ms + 1):
             self._recheck_ms[place] = time_ms
             heapq.heappush(self._rechecks, (time_ms, place))
@@ -199,6 +204,10 @@ class PopPolling:
                 self._leave(parked)
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _steady(self, wall_ms: int) -> int:
+        """A time of the wall clock by the steady clock."""
+        return wall_ms + self._steady_clock() - self._clock()
 
     def _wake_marked(self) -> None:
         places, self._to_wake = self._to_wake, {}

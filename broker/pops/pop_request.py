@@ -10,6 +10,8 @@ from thermocline.remoting.connections import Connection
 from thermocline.remoting.headers.read import PopMessageRequestHeader
 
 MESSAGES_MAX = 32
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
+"""No further queue is read once so much is found: with a longest message on top the answer stays within a frame."""
 
 
 class PopRequest:

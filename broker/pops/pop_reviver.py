@@ -168,7 +168,9 @@ class PopReviver:
         """Revive a check point, or put it off; whether it is done with."""
         try:
             await self._revive(pending)
-        except MQError as error:
+        except Exception as error:  # one check point must not hold up the others
+            if not isinstance(error, MQError):
+                logger.error("reviving popped messages failed, a bug of ours", exc_info=error)
             self._put_off(pending, error)
             return False
         except BaseException:
@@ -182,7 +184,7 @@ class PopReviver:
             return None
         return min(max(0.0, (due_ms - self._clock()) / 1_000), SLEEP_S_MAX)
 
-    def _put_off(self, pending: Pending, error: MQError) -> None:
+    def _put_off(self, pending: Pending, error: Exception) -> None:
         pause_s = AGAIN_S[min(pending.tries, len(AGAIN_S) - 1)]
         check_point = pending.check_point
         logger.warning(

@@ -38,7 +38,6 @@ from thermocline.broker.tables import (
     LedQueue,
     StaticTopicTable,
     TopicTable,
-    check_names,
 )
 from thermocline.remoting.bodies import (
     MessageQueue,
@@ -72,6 +71,7 @@ from thermocline.remoting.language_code import LanguageCode
 from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
+from thermocline.remoting.topic_validation import check_group
 
 logger = logging.getLogger(__name__)
 
@@ -187,7 +187,7 @@ class ConsumerOffsetProcessor:
         """314: give a group the offsets of another, of one topic or of all."""
         header = command.header(CloneGroupOffsetRequestHeader)
         topic = (header.topic or "").strip()
-        check_names(header.dest_group, "")
+        check_group(header.dest_group)
         self._holds.check(header.dest_group)
         online = self._clients.consumer_group(header.src_group)
         for name in [topic] if topic else sorted(self._offsets.topics_of(header.src_group)):
@@ -197,8 +197,9 @@ class ConsumerOffsetProcessor:
             if not header.offline and online is not None and online.subscriptions and name not in online.subscriptions:
                 logger.warning("offset not cloned, not subscribed topic=%s group=%s", name, header.src_group)
                 continue
-            self._offsets.check_room(name, header.dest_group, address=connection.remote_address)
-            self._offsets.clone(name, header.src_group, header.dest_group)
+            if self._offsets.has_pair(name, header.src_group):
+                self._offsets.check_room(name, header.dest_group, address=connection.remote_address)
+                self._offsets.clone(name, header.src_group, header.dest_group)
         return RemotingCommand.response(command)
 
     async def query_correction(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -232,6 +233,8 @@ class ConsumerOffsetProcessor:
         if header.group not in self._groups:
             raise GroupNotFoundError(f"Group {header.group} does not exist")
         if header.queue_id >= 0:
+            if header.queue_id >= max(config.read_queue_nums, config.write_queue_nums):
+                raise InvalidParameterError(f"queueId [{header.queue_id}] is illegal, topic is {header.topic}")
             targets = {header.queue_id: await self._target_in_queue(header)}
         else:
             targets = await self._targets(header.topic, config.read_queue_nums, header.timestamp)

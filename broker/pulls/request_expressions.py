@@ -2,6 +2,9 @@
 
 TAG, or no type     codes of tags; none for all messages
 SQL92               a filter on properties, see message_filters.py
+
+Bounds: an expression of tags has at most TAGS_CHARS_MAX characters, as the loop reads it in one go; of those that are
+remembered, EXPRESSIONS_KEPT_MAX and CHARS_KEPT_MAX characters together: beyond, all are forgotten.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ from thermocline.remoting.bodies.subscription import parse_subscription
 from thermocline.remoting.errors import SubscriptionParseError
 
 EXPRESSIONS_KEPT_MAX = 10_000
-KEPT_CHARACTERS_MAX = 1_024
-"""Of an expression that is kept."""
+CHARS_KEPT_MAX = 1 << 20
+TAGS_CHARS_MAX = 32_768
+"""As of an expression on properties."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -34,6 +38,7 @@ class RequestExpressions:
     def __init__(self, filters: MessageFilters) -> None:
         self._filters = filters
         self._tags: dict[str, Wanted] = {}
+        self._chars = 0
 
     def read(self, topic: str, expression: str, expression_type: str | None) -> Wanted:
         """The messages that an expression selects.
@@ -53,12 +58,17 @@ class RequestExpressions:
             return self._tags[expression]
         except KeyError:
             pass
+        if len(expression) > TAGS_CHARS_MAX:
+            raise SubscriptionParseError(
+                f"parse the consumer's subscription failed: more than {TAGS_CHARS_MAX} characters"
+            )
         try:
             wanted = Wanted(frozenset(parse_subscription(topic, expression).code_set) or None)
         except SubscriptionParseError as error:
             raise SubscriptionParseError("parse the consumer's subscription failed") from error
-        if len(expression) <= KEPT_CHARACTERS_MAX:
-            if len(self._tags) >= EXPRESSIONS_KEPT_MAX:
-                self._tags.clear()
-            self._tags[expression] = wanted
+        if len(self._tags) >= EXPRESSIONS_KEPT_MAX or self._chars + len(expression) > CHARS_KEPT_MAX:
+            self._tags.clear()
+            self._chars = 0
+        self._tags[expression] = wanted
+        self._chars += len(expression)
         return wanted

@@ -59,15 +59,17 @@ class Acknowledgements:
         long_polling: LongPolling,
         *,
         clock: Callable[[], int],
+        steady_clock: Callable[[], int],
         call_soon: Callable[[Callable[[], None]], object],
         sends_waiting_max: Callable[[], int],
         send_wait_ms_max: Callable[[], int],
         rates: StoreRates,
     ) -> None:
-        """`clock`: wall clock in ms, for deadlines; `call_soon` runs a function later in the loop.
+        """`clock`: wall clock in ms; `steady_clock`: the same, never set, for deadlines.
 
-        `sends_waiting_max`: asked again for each chunk; `send_wait_ms_max`: for each tick. `rates`: counts put
-        times, once for all messages of a chunk, a round or a request.
+        `call_soon` runs a function later in the loop. `sends_waiting_max`: asked again for each chunk;
+        `send_wait_ms_max`: for each tick. `rates`: counts put times, once for all messages of a chunk, a round or a
+        request.
         """
         self._store = store
         self._store_clock = store.clock
@@ -77,6 +79,7 @@ class Acknowledgements:
         self._stored = store.stored
         self._long_polling = long_polling
         self._clock = clock
+        self._steady_clock = steady_clock
         self._call_soon = call_soon
         self.waits = store.stored.waits
         """Whether puts are answered some time after they are in the log."""
@@ -225,7 +228,7 @@ class Acknowledgements:
                 response.remark = status.value
             connection.send(response)
 
-        self._stored.wait(append_end, stored, now_ms=self._clock())
+        self._stored.wait(append_end, stored, now_ms=self._steady_clock())
         return None
 
     def appended(self, queue: ConsumeQueue) -> None:
@@ -261,7 +264,7 @@ class Acknowledgements:
     ) -> None:
         """Call `stored` when the puts count as stored; show their queues when they may be read."""
         if self._stored.replicas is not None:
-            self._stored.wait(append_end, stored, now_ms=self._clock())
+            self._stored.wait(append_end, stored, now_ms=self._steady_clock())
             self._show(queues, append_end)
             return
 
@@ -269,7 +272,7 @@ class Acknowledgements:
             stored(status)
             self._long_polling.arrived(queues)
 
-        self._stored.wait(append_end, flushed, now_ms=self._clock())
+        self._stored.wait(append_end, flushed, now_ms=self._steady_clock())
 
     def _count_put(self, stored_ms: int, count: int) -> None:
         """Count the put time of `count` messages that are acknowledged now."""

@@ -29,8 +29,10 @@ class MessageAppender:
         *,
         arrived: Callable[[Iterable[ConsumeQueue]], None],
         queue_for: Callable[[str, int], int],
+        steady_clock: Callable[[], int],
     ) -> None:
         """`arrived`: called with queues that grew, once their messages are visible (LongPolling.arrived).
+        `steady_clock`: the one that the store's gate expires by.
 
         `queue_for(topic, queue id)`: the queue that takes messages in that one's place.
         """
@@ -38,6 +40,7 @@ class MessageAppender:
         self._stats = stats
         self._arrived = arrived
         self._queue_for = queue_for
+        self._steady_clock = steady_clock
         self._gate = store.stored
 
     def append(self, draft: MessageDraft) -> PutResult:
@@ -69,7 +72,7 @@ class MessageAppender:
         self._gate.wait(
             result.end_offset,
             lambda status: None if stored.done() else stored.set_result(status),
-            now_ms=self._store.clock.now_ms(),
+            now_ms=self._steady_clock(),
         )
         return result, await stored
 

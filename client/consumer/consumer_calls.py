@@ -44,6 +44,7 @@ from thermocline.remoting.headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
+from thermocline.remoting.records.message_record import RECONSUME_TIMES_MAX
 from thermocline.remoting.records.properties import PropertyName
 from thermocline.remoting.records.sys_flag import PULL_COMMIT_OFFSET, PULL_LITE, PULL_SUBSCRIPTION, PULL_SUSPEND
 from thermocline.remoting.request_code import RequestCode, request_name
@@ -396,7 +397,7 @@ class ConsumerCalls:
             born_timestamp=message.born_timestamp_ms,
             flag=message.flag,
             properties="".join(f"{name}\x01{value}\x02" for name, value in properties.items()),
-            reconsume_times=message.reconsume_times + 1,
+            reconsume_times=min(message.reconsume_times + 1, RECONSUME_TIMES_MAX),
             max_reconsume_times=max_reconsume_times,
             unit_mode=False,
             batch=False,

@@ -360,7 +360,7 @@ class FakeNode:
                 born_host=record.born_host,
                 flag=record.flag,
                 sys_flag=record.sys_flag,
-                reconsume_times=record.reconsume_times + 1,
+                reconsume_times=record.next_reconsume_times,
             )
             self._wake_pulls(topic, 0)
 
@@ -539,7 +539,7 @@ class FakeNode:
     def _unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         header = command.header(UnregisterClientRequestHeader)
         changed = self.groups.remove(
-            header.client_id, producer_group=header.producer_group, consumer_group=header.consumer_group
+            header.client_id or "", producer_group=header.producer_group, consumer_group=header.consumer_group
         )
         self._notify(changed)
         return RemotingCommand.response(command)

@@ -276,7 +276,7 @@ class FakePops:
             born_host=record.born_host,
             flag=record.flag,
             sys_flag=record.sys_flag,
-            reconsume_times=record.reconsume_times + 1,
+            reconsume_times=record.next_reconsume_times,
         )
         self.wake()
 

@@ -5,14 +5,15 @@ Source: HeartbeatData.java, SubscriptionData.java and the body classes of the sa
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Self
 
-from msgspec import field
+from msgspec import field, structs
 
 from thermocline.remoting.bodies.body import Body, FrozenBody
 from thermocline.remoting.bodies.topic import MessageQueue
 from thermocline.remoting.header_codec import Int, Long
-from thermocline.remoting.json_conversion import enum_names
+from thermocline.remoting.json_conversion import convert, enum_names, folded_name
+from thermocline.remoting.json_dialect import read_exactly
 from thermocline.remoting.language_code import LanguageCode
 
 SUBSCRIBE_ALL = "*"
@@ -79,6 +80,38 @@ class HeartbeatData(Body, kw_only=True):
     heartbeat_fingerprint: Int = 0
     producer_data_set: list[ProducerData] = field(default_factory=list)
     without_sub: bool = False
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        """As every body; without a client id, members are also found by names in another case or with separators.
+
+        A client in C# writes `ClientID` and `GroupName`. The decoder of RocketMQ's releases before 5.5.0 reads that.
+        """
+        found = super().decode(data)
+        if found.client_id:
+            return found
+        return convert(_with_official_names(read_exactly(data)), cls)
+
+
+def _with_official_names(value: Any) -> Any:
+    """A part of a heartbeat with the names of its members as RocketMQ writes them; a name written so counts most."""
+    if isinstance(value, list):
+        return [_with_official_names(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    renamed: dict[Any, Any] = {}
+    for name, member in value.items():
+        official = _OFFICIAL_NAMES.get(folded_name(name), name) if isinstance(name, str) else name
+        if official == name or official not in value:
+            renamed[official] = _with_official_names(member)
+    return renamed
+
+
+_OFFICIAL_NAMES = {
+    folded_name(each.encode_name): each.encode_name
+    for part in (HeartbeatData, ConsumerData, ProducerData, SubscriptionData)
+    for each in structs.fields(part)
+}
 
 
 class CheckClientRequestBody(Body, kw_only=True):

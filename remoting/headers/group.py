@@ -32,7 +32,7 @@ class HeartbeatResponseHeader(Header, kw_only=True):
 class UnregisterClientRequestHeader(RpcHeader, kw_only=True):
     """UNREGISTER_CLIENT 35."""
 
-    client_id: str = msgspec.field(name="clientID")
+    client_id: str | None = msgspec.field(default=None, name="clientID")
     producer_group: str | None = None
     consumer_group: str | None = None
 

@@ -75,6 +75,8 @@ POSITION_PREPARED_TRANSACTION_OFFSET = position_of("prepared_transaction_offset"
 POSITION_BODY_SIZE = position_of("body_bytes")
 POSITION_BODY = HEAD.size
 
+RECONSUME_TIMES_MAX = 2**31 - 1
+
 INT = struct.Struct(">i")
 LONG = struct.Struct(">q")
 SHORT = struct.Struct(">h")
@@ -157,6 +159,11 @@ class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
     def unique_key(self) -> str | None:
         """The id that the producing client made."""
         return self.property_text(PropertyName.UNIQUE_KEY)
+
+    @property
+    def next_reconsume_times(self) -> int:
+        """The count of tries after one more. A producer sets the first count: the greatest 32-bit number stays."""
+        return min(self.reconsume_times + 1, RECONSUME_TIMES_MAX)
 
     @property
     def end_offset(self) -> PhysicalOffset:

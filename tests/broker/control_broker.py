@@ -173,6 +173,7 @@ async def control_broker(
         store_host=store_host,
         arrived=note_arrived,
         clock=clock,
+        steady_clock=clock.steady,
         seed=7,
     )
     dispatcher = Dispatcher(

@@ -175,6 +175,7 @@ async def data_broker(
         store_host=("127.0.0.1", port) if port else STORE_HOST,
         arrived=long_polling.arrived,
         clock=clock,
+        steady_clock=clock.steady,
         seed=7,
     )
     messages = parts.make_message_path(key_index=ScanIndex(store), long_polling=long_polling, near_bytes=near_bytes)

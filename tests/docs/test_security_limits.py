@@ -10,6 +10,7 @@ from tests.docs.pages import DOCS, ROOT, TableRow, code, table_rows
 from thermocline.broker.process.loop_turns import JOBS_MAX
 from thermocline.broker.pulls import WAITING_CHARACTERS_MAX
 from thermocline.broker.pulls.cold_pull_limits import COLD_PULLS_CONNECTION_MAX, COLD_PULLS_MAX
+from thermocline.broker.pulls.request_expressions import CHARS_KEPT_MAX, EXPRESSIONS_KEPT_MAX, TAGS_CHARS_MAX
 from thermocline.broker.sends.acknowledgements import UNFLUSHED_BYTES_MAX
 from thermocline.broker.settings import SETTINGS, BrokerConfig
 from thermocline.broker.settings.limit_settings import LimitSettings
@@ -17,6 +18,7 @@ from thermocline.broker.tables.consumer_filter_table import DEAD_CHARS_MAX, DEAD
 from thermocline.broker.tables.message_filters import WAITING_MAX
 from thermocline.filters.compiled_filter_cache import CompiledFilterCache
 from thermocline.namesrv.name_server_config import NameServerConfig
+from thermocline.remoting.command import ODD_HEADER_BYTES_MAX
 from thermocline.remoting.connections import ConnectionLimits
 from thermocline.remoting.connections.server_limits import CONNECTIONS_MAX
 from thermocline.remoting.settings import TlsConfig
@@ -41,6 +43,9 @@ COUNTED = re.compile(
 )
 
 BOUNDS = {
+    "bytes of a JSON header with members of other types than RocketMQ's": (ODD_HEADER_BYTES_MAX,),
+    "characters of an expression of tags in a pull or POP": (TAGS_CHARS_MAX,),
+    "expressions of tags that are kept": (EXPRESSIONS_KEPT_MAX, CHARS_KEPT_MAX),
     "pulls from the cold tier under way": (COLD_PULLS_MAX, COLD_PULLS_CONNECTION_MAX),
     "searches by properties, and expressions, that wait for their turn": (JOBS_MAX,),
     "expressions that wait to be compiled": (WAITING_MAX,),

@@ -1,5 +1,7 @@
 """The route registry: who registers, what clients find, and how brokers leave."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.clock import Clock
@@ -68,6 +70,35 @@ def test_a_registered_topic_has_a_route(registry: RouteRegistry) -> None:
     ]
     assert [data.broker_addrs for data in route.broker_datas] == [{0: MASTER}]
     assert registry.route("no such topic") is None
+
+
+def test_a_renamed_broker_leaves_nothing_of_its_former_name_behind_its_former_connection(
+    registry: RouteRegistry, clock: Clock
+) -> None:
+    """The machine lost power, and the connection of its former life is half open."""
+    registry.register(registration(topic("T"), topic("U"), name="former"), connection="half open")
+    clock.now_ms += 60_000
+    registry.register(registration(topic("T"), topic("V"), name="broker-a"), connection="c")
+    clock.now_ms += 60_001
+    assert registry.expire() == ["half open"]
+    route = registry.route("T")
+    assert route is not None
+    assert [data.broker_name for data in route.queue_datas] == ["broker-a"]
+    assert registry.route("U") is None
+    assert registry.cluster_info().cluster_addr_table == {CLUSTER: ["broker-a"]}
+
+
+def test_a_broker_that_moved_to_another_cluster_stays(registry: RouteRegistry, clock: Clock) -> None:
+    former = replace(registration(topic("T"), topic("U")), cluster="former")
+    registry.register(former, connection="half open")
+    clock.now_ms += 60_000
+    registry.register(registration(topic("T"), topic("U")), connection="c")
+    clock.now_ms += 60_001
+    assert registry.expire() == ["half open"]
+    info = registry.cluster_info()
+    assert info.cluster_addr_table == {CLUSTER: ["broker-a"]}
+    assert info.broker_addr_table["broker-a"].cluster == CLUSTER
+    assert registry.route("T") is not None
 
 
 def test_a_single_topic_from_an_unknown_broker_is_refused(registry: RouteRegistry) -> None:

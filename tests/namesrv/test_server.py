@@ -25,7 +25,8 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def address(clock: Clock) -> AsyncIterator[str]:
-    server = NameServer(NameServerConfig(listen_host="127.0.0.1", listen_port=0, scan_interval_ms=10), clock=clock)
+    config = NameServerConfig(listen_host="127.0.0.1", listen_port=0, scan_interval_ms=10)
+    server = NameServer(config, clock=clock, steady_clock=clock.steady)
     port = await server.start()
     yield f"127.0.0.1:{port}"
     await server.close()
@@ -68,11 +69,15 @@ async def test_a_broker_whose_connection_closes_is_gone_at_once(address: str) ->
     client.close()
 
 
-async def test_a_silent_broker_is_forgotten_and_its_connection_closed(address: str, clock: Clock) -> None:
+@pytest.mark.parametrize("set_back_ms", [0, 3_600_000])
+async def test_a_silent_broker_is_forgotten_and_its_connection_closed(
+    address: str, clock: Clock, set_back_ms: int
+) -> None:
     client = await ClientConnection.open(address)
     closed = asyncio.Event()
     broker = await ClientConnection.open(address, on_closed=lambda _: closed.set())
     await broker.call(registration("T", "U"), timeout_ms=TIMEOUT_MS)
+    clock.set_back(set_back_ms)
     clock.now_ms += 120_001
     async with asyncio.timeout(5):
         await closed.wait()

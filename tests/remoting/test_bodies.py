@@ -15,13 +15,16 @@ from thermocline.remoting import bodies
 from thermocline.remoting.bodies import (
     Body,
     BrokerData,
+    ConsumerData,
     ConsumeStats,
     DataVersion,
     HeartbeatData,
     MessageQueue,
     OffsetWrapper,
+    ProducerData,
     QueueData,
     RegisterBrokerBody,
+    SubscriptionData,
     TopicConfig,
     TopicConfigTableBody,
     TopicQueueMappingDetail,
@@ -217,3 +220,45 @@ def test_bodies_write_their_members_in_alphabetical_order() -> None:
         if isinstance(value, type) and issubclass(value, Body) and value.__struct_fields__:
             members = list(loads(value().encode()))
             assert members == sorted(members), name
+
+
+def test_a_heartbeat_with_names_in_another_case() -> None:
+    """As the client NewLife.RocketMQ writes it in C#; RocketMQ's releases before 5.5.0 read it."""
+    text = (
+        b'{"ClientID":"c","ConsumerDataSet":[{"ConsumeFromWhere":"CONSUME_FROM_FIRST_OFFSET",'
+        b'"ConsumeType":"CONSUME_ACTIVELY","GroupName":"G","MessageModel":"BROADCASTING","SubscriptionDataSet":[{'
+        b'"Topic":"T","ExpressionType":"TAG","SubString":"a","ClassFilterMode":false,"SubVersion":638000000000000000}],'
+        b'"UnitMode":true}],"ProducerDataSet":[{"GroupName":"P"}]}'
+    )
+    assert HeartbeatData.decode(text) == HeartbeatData(
+        client_id="c",
+        consumer_data_set=[
+            ConsumerData(
+                consume_from_where="CONSUME_FROM_FIRST_OFFSET",
+                consume_type="CONSUME_ACTIVELY",
+                group_name="G",
+                message_model="BROADCASTING",
+                subscription_data_set=[
+                    SubscriptionData(topic="T", sub_string="a", sub_version=638_000_000_000_000_000)
+                ],
+                unit_mode=True,
+            )
+        ],
+        producer_data_set=[ProducerData(group_name="P")],
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "client_id", "groups"),
+    [
+        (b'{"client_id":"c","producer-data-set":[{"group_name":"P"}]}', "c", ["P"]),
+        (b'{"clientId":"c","producerDataSet":[{"GroupName":"other","groupName":"P"}]}', "c", ["P"]),
+        (b'{"producerDataSet":[{"groupName":"P"}]}', "", ["P"]),
+        (b'{"clientID":"c","PRODUCERDATASET":[{"groupName":"P"}]}', "c", []),
+        (b'{0:1,"ClientID":7,"ProducerDataSet":null}', "7", []),
+    ],
+)
+def test_names_of_a_heartbeat(text: bytes, client_id: str, groups: list[str]) -> None:
+    heartbeat = HeartbeatData.decode(text)
+    assert heartbeat.client_id == client_id
+    assert [producer.group_name for producer in heartbeat.producer_data_set] == groups

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.remoting.recorded_rows import COMMANDS, body_bytes, command_name, json_header
-from thermocline.remoting.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand, SerializeType, decode_command
+from thermocline.remoting.command import (
+    FLAG_ONEWAY,
+    FLAG_RESPONSE,
+    ODD_HEADER_BYTES_MAX,
+    RemotingCommand,
+    SerializeType,
+    decode_command,
+)
 from thermocline.remoting.errors import HeaderDecodeError
 from thermocline.remoting.language_code import LanguageCode
 
@@ -190,3 +197,17 @@ def test_body_is_a_copy() -> None:
     command = decode_command(frame)
     frame[-4:] = b"gone"
     assert command.body == b"body"
+
+
+def test_a_header_of_an_odd_form_is_bounded_in_size() -> None:
+    """It takes the loop long; one that is written as usual is not bounded."""
+    fields = ",".join(f'"{number}":%s' for number in range(30_000))
+    for value, is_refused in (("1", True), ('"1"', False)):
+        header = f'{{"code":34,"extFields":{{{fields.replace("%s", value)}}}}}'.encode()
+        assert len(header) > ODD_HEADER_BYTES_MAX
+        frame = struct.pack(">I", len(header)) + header
+        if is_refused:
+            with pytest.raises(HeaderDecodeError, match="too large"):
+                decode_command(frame)
+        else:
+            assert len(decode_command(frame).ext_fields or {}) == 30_000

@@ -207,6 +207,31 @@ def test_a_file_is_not_bounded_in_size() -> None:
     assert loads_file_as(b"{0:" + space + b"1,}", dict[int, int]) == {0: 1}, "the slow way"
 
 
+@pytest.mark.parametrize("space", ["", " " * DIALECT_BYTES_MAX], ids=["small", "large"])
+def test_files_are_not_bounded_in_size(space: str) -> None:
+    text = r'{"a{4:":{0:-5, 22 :7,"3":8},"\"{1:":{-9:1},"b\\":{' + f"\n12\n:3{space}" + "}}"
+    assert loads_file_as(text.encode(), dict[str, dict[int, int]]) == {
+        "a{4:": {0: -5, 22: 7, 3: 8},
+        '"{1:': {-9: 1},
+        "b\\": {12: 3},
+    }
+
+
+def test_keys_have_different_hashes() -> None:
+    """Else reading a map takes the square of its size: minutes of the loop for one request."""
+    objects = loads(b"{" + b",".join(b'{"brokerName":"b","queueId":%d}:%d' % (n, n) for n in range(2_000)) + b"}")
+    assert len(set(map(hash, objects))) > 1_900
+    modulus = 2**61 - 1  # Python's hash of an integer is its remainder
+    integers = loads(b"{" + b",".join(b"%d:1" % (n * modulus) for n in range(2_000)) + b"}")
+    assert len(integers) == 2_000
+    assert len(set(map(hash, integers))) > 1_900
+
+
+def test_an_object_key_may_hold_anything() -> None:
+    (key,) = loads(b'{{"a":1,2:[3],"c":{"d":null}}:4}')
+    assert key == {"a": 1, 2: [3], "c": {"d": None}}
+
+
 @given(noise=st.text(st.sampled_from("{}[]:,\"'0a\\u.$ "), max_size=30))
 def test_noise(noise: str) -> None:
     try:

@@ -98,6 +98,7 @@ class HotServer:
         store: MessageStore,
         stats: BrokerStats,
         clock: Callable[[], int],
+        steady_clock: Callable[[], int],
         store_host: tuple[str, int],
         targets: SendTargets,
         acknowledgements: Acknowledgements,
@@ -114,6 +115,7 @@ class HotServer:
         self._store = store
         self._stats = stats
         self._clock = clock
+        self._steady_clock = steady_clock
         self._store_host = store_host
         self._targets = targets
         self._acknowledgements = acknowledgements
@@ -155,7 +157,7 @@ class HotServer:
             await asyncio.get_running_loop().run_in_executor(None, executor.shutdown)
 
     def tick(self, now_ms: int) -> bool:
-        """Answer waiters whose time is up; True when there are more of them than one call should serve."""
+        """Answer waiters whose time is up, by the steady clock; True if there are more than one call should serve."""
         self._acknowledgements.expire(now_ms)
         return self._long_polling.expire(now_ms)
 
@@ -327,7 +329,7 @@ class HotServer:
             await asyncio.sleep(TICK_MS / 1000)
             try:
                 self.came_late(int((self._loop.time() - due_s) * 1000))
-                while self.tick(self._clock()):  # noqa: ASYNC110 - lets requests in between two slices
+                while self.tick(self._steady_clock()):  # noqa: ASYNC110 - lets requests in between two slices
                     await asyncio.sleep(0)
             except Exception:  # a bug of ours must not leave every waiting pull without an end
                 logger.exception("tick failed, a bug of ours")

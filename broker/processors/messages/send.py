@@ -49,6 +49,7 @@ from thermocline.remoting.errors import (
     MessageTooLargeError,
     MQError,
     PermissionDeniedError,
+    PropertiesTooLargeError,
     ServiceUnavailableError,
     TopicNotFoundError,
 )
@@ -56,7 +57,7 @@ from thermocline.remoting.headers.send import SendMessageRequestHeader, SendMess
 from thermocline.remoting.records import sys_flag as sys_flags
 from thermocline.remoting.records.batch import decode_batch
 from thermocline.remoting.records.message_id import UniqueIdGenerator, encode_message_id
-from thermocline.remoting.records.properties import PropertyName, decode_properties
+from thermocline.remoting.records.properties import PROPERTIES_BYTES_MAX, PropertyName, decode_properties
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.topic_validation import (
@@ -80,6 +81,8 @@ from thermocline.transactions.transaction_coordinator import TransactionCoordina
 MULTI_TAG = "MULTI_TAG"
 COMPACTION = "COMPACTION"
 BATCH_TOPIC_BYTES_MAX = 127
+SENT_PROPERTIES_MAX = 2 * PROPERTIES_BYTES_MAX
+"""Characters: twice what is stored, as the broker removes some; more would take the loop long to read."""
 DLQ_QUEUE_COUNT = 1
 RETRY_QUEUE_COUNT = 1
 FULL_DISK_REFUSALS = frozenset({DISK_NEARLY_FULL, NO_ROOM_FOR_UNITS})
@@ -165,7 +168,8 @@ class SendProcessor:
         """Pass what may be sent at all: see the module's header. A topic that is missing passes.
 
         Raises:
-            MQError, PermissionDeniedError, InvalidParameterError, BrokerBusyError: It is refused.
+            MQError, PermissionDeniedError, InvalidParameterError, PropertiesTooLargeError, BrokerBusyError: It is
+                refused.
         """
         config = self._settings.broker
         if self._clock() < config.accept_sends_from_ms:
@@ -175,6 +179,8 @@ class SendProcessor:
         check_topic(header.topic)
         if header.topic in SEND_FORBIDDEN_TOPICS:
             raise PermissionDeniedError(f"Sending message to topic[{header.topic}] is forbidden.")
+        if header.properties is not None and len(header.properties) > SENT_PROPERTIES_MAX:
+            raise PropertiesTooLargeError(size_bytes=len(header.properties), size_bytes_max=PROPERTIES_BYTES_MAX)
         self._acknowledgements.check_room()
 
     def count(self, connection: Connection, command: RemotingCommand, header: SendMessageRequestHeader) -> None:

@@ -124,13 +124,14 @@ class SendBackProcessor:
             born_host=record.born_host,
             flag=record.flag,
             sys_flag=record.sys_flag,
-            reconsume_times=record.reconsume_times + 1,
+            reconsume_times=record.next_reconsume_times,
         )
         if is_dead:
             properties[PropertyName.DELAY_LEVEL] = "0"
             draft = msgspec.structs.replace(draft, properties_text=encode_properties(properties))
         else:
-            level = header.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
+            # A producer may have sent a count of tries below 0.
+            level = header.delay_level or max(1, FIRST_RETRY_LEVEL + record.reconsume_times)
             draft = schedule(draft, properties, level, level_count=self._delays.level_count)
         await self._appender.append_safely(draft)
 

@@ -271,11 +271,14 @@ class AckProcessor:
         self._check_open()
         pops = self._pops
         committed = self._offsets.query(topic, group, queue_id)
+        info = pops.orders.find(topic, group, queue_id)
+        if committed is None and info is None:
+            # It has popped nothing here since the queue or its offsets were deleted: it would skip messages.
+            return LOG_START
         if committed is not None and offset < committed:
             return LOG_START
-        info = pops.orders.find(topic, group, queue_id)
         if info is None:
-            # Cleaned away, or never known here: the group goes on behind the message all the same.
+            # Cleaned away: the group goes on behind the message all the same.
             next_offset = offset + 1
         elif info.pop_time_ms != pop_time_ms:
             logger.warning(

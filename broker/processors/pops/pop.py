@@ -58,7 +58,11 @@ from thermocline.remoting.handles import (
     order_count_info,
     start_offset_info,
 )
-from thermocline.remoting.headers.read import PopMessageRequestHeader, PopMessageResponseHeader
+from thermocline.remoting.headers.read import (
+    NotificationRequestHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
 from thermocline.remoting.offsets import LOG_START
 from thermocline.remoting.records.message_record import MessageRecord, encode_record, iterate_records
 from thermocline.remoting.records.properties import PropertyName, encode_properties
@@ -122,6 +126,7 @@ class PopProcessor:
             return None
         fill_born_time(command, self._clock())
         request = PopRequest(connection, command, command.header(PopMessageRequestHeader))
+        correct_born_time(request.header, self._clock())
         if self._clock() - request.deadline_ms > LATE_MS_MAX:
             raise ResponseError(
                 code=ResponseCode.POLLING_TIMEOUT,
@@ -458,6 +463,11 @@ def fill_born_time(command: RemotingCommand, now_ms: int) -> None:
     fields = command.ext_fields
     if fields is not None and fields.get("bornTime", "0") == "0":
         fields["bornTime"] = str(now_ms)
+
+
+def correct_born_time(header: PopMessageRequestHeader | NotificationRequestHeader, now_ms: int) -> None:
+    """A client whose clock is ahead waits no longer than others: what it no longer waits for would take messages."""
+    header.born_time = min(header.born_time, now_ms)
 
 
 def place_of(topic: str, group: str, queue_id: int) -> Place:

@@ -20,8 +20,8 @@ from random import Random
 import msgspec
 
 from thermocline.auth.quota_buckets import QuotaTable
-from thermocline.broker.pops import ANY_QUEUE, Parking, PopAdmission, PopPolling
-from thermocline.broker.processors.pops.pop import fill_born_time, place_of
+from thermocline.broker.pops import ANSWER_BYTES_MAX, ANY_QUEUE, Parking, PopAdmission, PopPolling
+from thermocline.broker.processors.pops.pop import correct_born_time, fill_born_time, place_of
 from thermocline.broker.pulls import ALL, ColdNeeded, PullAnswer, PullFinder, PullRequest
 from thermocline.broker.queues import QueueLookup, VisibleQueues
 from thermocline.broker.settings import CurrentConfig
@@ -124,7 +124,7 @@ class PopLookProcessor:
             offset = self._offset(topic, header.consumer_group, queue_id)
             rest_count += max(0, self._lookup.end(topic, queue_id) - offset)
             wanted_count = min(header.max_msg_nums, MESSAGES_MAX) - message_count
-            if wanted_count > 0:
+            if wanted_count > 0 and size_bytes < ANSWER_BYTES_MAX:
                 answer = self._read(connection, command, header, topic, queue_id, offset, wanted_count)
                 if answer is not None:
                     pieces.extend(answer.buffers)
@@ -146,6 +146,7 @@ class PopLookProcessor:
         """200054: whether there is something to pop, now or within the time that the client waits."""
         fill_born_time(command, self._clock())
         header = command.header(NotificationRequestHeader)
+        correct_born_time(header, self._clock())
         answer = NotificationResponseHeader(has_msg=self._has_message(connection, header))
         if not answer.has_msg and header.poll_time > 0:
             parking = self._notifications.park(

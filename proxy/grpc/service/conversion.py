@@ -24,6 +24,7 @@ from thermocline.proxy.grpc.service.validation import (
 )
 from thermocline.proxy.messaging import OutgoingMessage, TopicType
 from thermocline.proxy.settings import ProxyConfig
+from thermocline.remoting.records.message_record import RECONSUME_TIMES_MAX
 from thermocline.remoting.records.properties import KEY_SEPARATOR, PropertyName
 from thermocline.remoting.records.sys_flag import COMPRESSED, TRANSACTION_PREPARED, is_compressed
 from thermocline.remoting.socket_address import format_address
@@ -40,7 +41,6 @@ __all__ = [
 ]
 
 DELIVERY_MS_MAX = 1 << 62
-ATTEMPT_MAX = (1 << 31) - 1
 TIME_MS_MIN, TIME_MS_MAX = -62_135_596_800_000, 253_402_300_799_999
 """What a Timestamp may say, the years 1 to 9999: clients cannot read a message with another one."""
 _TIMER_NAMES = (
@@ -149,7 +149,7 @@ def to_message(message: ReceivedMessage, *, topic: str, receipt_handle: str = ""
         store_host=format_address(*record.store_host),
         queue_id=record.queue_id,
         queue_offset=record.queue_offset,
-        delivery_attempt=min(message.reconsume_times + 1, ATTEMPT_MAX),
+        delivery_attempt=min(message.reconsume_times + 1, RECONSUME_TIMES_MAX),
     )
     system.body_digest.type = enums.DigestType.MD5
     system.body_digest.checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()

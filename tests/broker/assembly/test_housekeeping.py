@@ -12,6 +12,7 @@ import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker
 from thermocline.broker.due import transaction_counts
+from thermocline.remoting.bodies import HeartbeatData, MessageQueue, ProducerData
 from thermocline.remoting.errors import DiskFullError, UnavailableError
 from thermocline.remoting.json_dialect import loads
 
@@ -89,6 +90,27 @@ async def test_statistics_are_sampled_and_locks_dropped(tmp_path: Path) -> None:
         broker.clock.now_ms += 10_000
         await broker.housekeeping.step()
         assert parts.base.stats.topic_put_per_second("T") == 10.0
+
+
+async def test_recurring_work_goes_on_when_the_wall_clock_is_set_back(tmp_path: Path) -> None:
+    """Offsets are written, dead clients expire, and so do the locks of an orderly consumer that is gone."""
+    async with control_broker(tmp_path) as broker:
+        tables = broker.parts.tables
+        client = await broker.connect()
+        heartbeat = HeartbeatData(client_id="c", producer_data_set=[ProducerData(group_name="P")])
+        assert (await broker.ask(34, body=heartbeat.encode(), connection=client)).code == 0
+        queue = MessageQueue(topic="T", broker_name="broker-a", queue_id=0)
+        assert tables.locks.lock("G", [queue], "gone") == [queue]
+        await broker.housekeeping.step()
+        broker.clock.set_back(3_600_000)
+        tables.offsets.commit("T", "G", 0, 7)
+        broker.clock.now_ms += 5_000
+        await broker.housekeeping.step()
+        assert offsets_on_disk(broker) == {"T@G": {0: 7}}
+        broker.clock.now_ms += 115_001
+        assert tables.locks.lock("G", [queue], "here") == [queue]
+        await broker.housekeeping.step()
+        assert tables.clients.producers("P") == []
 
 
 async def test_a_save_waits_for_the_one_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,11 +45,13 @@ class Parts:
         self, *, newest_first: bool = False, place_max: int = 10, total_max: int = 100, connection_max: int = 1_000
     ) -> None:
         self.now_ms = NOW
+        self.set_back_ms = 0
         self.long_polling = LongPolling()
         self._soon: list[Callable[[], None]] = []
         self.polling = PopPolling(
             self.long_polling,
             clock=lambda: self.now_ms,
+            steady_clock=lambda: self.now_ms + self.set_back_ms,
             call_soon=lambda call: self._soon.append(call),
             place_max=lambda: place_max,
             total_max=lambda: total_max,
@@ -172,6 +174,21 @@ def test_time_is_up_a_little_before_the_client_gives_up() -> None:
     assert not parts.long_polling.expire(NOW + 951)
     assert (waiter.is_over, other.is_over) == (True, False)
     assert len(parts.polling) == 1
+
+
+def test_time_is_up_though_the_wall_clock_is_set_back() -> None:
+    parts = Parts()
+    before, after = Waiter(), Waiter()
+    parts.park(before)
+    parts.now_ms -= 3_600_000
+    parts.set_back_ms = 3_600_000
+    parts.park(after, deadline_ms=parts.now_ms + 2_000)
+    parts.polling.wake_at(ANY, parts.now_ms + 1_500)
+    for later_ms, states in ((950, (False, False)), (951, (True, False)), (1_951, (True, True))):
+        parts.long_polling.expire(NOW + later_ms)
+        assert (before.is_over, after.is_over) == states
+        assert after.asked == 0
+        parts.turn()
 
 
 def test_many_that_expire_together_do_so_in_slices() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,10 @@ from tests.waiting import until
 from thermocline.broker.pops import pop_reviver
 from thermocline.broker.pops.pop_reviver import AGAIN_S, SLEEP_S_MAX, SLICE_MAX
 from thermocline.pop.check_point import CheckPoint
+from thermocline.pop.in_flight import Pending
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.records.message_record import MessageRecord, encode_record, iterate_records
+from thermocline.store.log import PutResult
 
 RETRY_TOPIC = f"%RETRY%{GROUP}_{TOPIC}"
 
@@ -99,6 +102,53 @@ async def test_a_message_that_came_back_too_often_is_a_dead_letter(broker: DataB
     assert list(broker.parts.base.stats._dead_letter) == [f"{TOPIC}@{GROUP}"]
 
 
+@pytest.mark.parametrize(
+    ("times", "topic", "times_after"),
+    [(2**31 - 1, f"%DLQ%{GROUP}", 2**31 - 1), (-(2**31), RETRY_TOPIC, 1 - 2**31)],
+    ids=["greatest", "least"],
+)
+async def test_the_count_of_tries_stays_within_32_bits(
+    broker: DataBroker, times: int, topic: str, times_after: int
+) -> None:
+    """A producer sets the first count."""
+    client, reviver = PopClient(broker), broker.pop.reviver
+    fields: dict[str, Any] = {"producerGroup": "P", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4, "sysFlag": 0}
+    fields |= {"topic": TOPIC, "queueId": 0, "bornTimestamp": 1, "flag": 0, "reconsumeTimes": times}
+    assert client.answer(client.ask(10, b"tried", **fields)).code == 0
+    assert bodies(client.pop(invisibleTime=20_000)) == [b"tried"]
+    broker.clock.now_ms = due_ms(broker)
+    assert not await reviver.step()
+    assert in_flight_count(broker) == 0
+    back = broker.store.queues.find(topic, 0)
+    assert back is not None
+    assert broker.store.read_record(back.unit(0).physical_offset).reconsume_times == times_after
+
+
+async def test_a_check_point_that_fails_does_not_hold_up_others(
+    broker: DataBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, reviver = PopClient(broker), broker.pop.reviver
+    client.send(b"bad")
+    client.pop(invisibleTime=20_000)
+    client.send(b"good", queue_id=1)
+    client.pop(invisibleTime=20_000)
+    revive = broker.parts.pops.store.revive
+
+    def fail_for_the_first(pending: Pending, *arguments: Any) -> list[PutResult]:
+        if pending.check_point.queue_id == 0:
+            raise ValueError("a bug")
+        return revive(pending, *arguments)
+
+    monkeypatch.setattr(broker.parts.pops.store, "revive", fail_for_the_first)
+    broker.clock.now_ms = due_ms(broker)
+    assert not await reviver.step()
+    assert bodies(client.pop()) == [b"good"]
+    assert due_ms(broker) == broker.clock.now_ms + AGAIN_S[0] * 1_000
+    broker.clock.now_ms = due_ms(broker)
+    assert not await reviver.step()
+    assert due_ms(broker) == broker.clock.now_ms + AGAIN_S[1] * 1_000, "later and later"
+
+
 async def test_a_slice_of_them_at_a_time(broker: DataBroker) -> None:
     client, reviver = PopClient(broker), broker.pop.reviver
     for _ in range(SLICE_MAX + 1):
@@ -154,7 +204,7 @@ async def test_a_message_that_cannot_be_read_is_tried_again_later_and_later(
 
 
 async def test_a_bug_puts_off_the_messages_and_is_not_hidden(
-    broker: DataBroker, monkeypatch: pytest.MonkeyPatch
+    broker: DataBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     client, reviver = PopClient(broker), broker.pop.reviver
     client.send(b"a")
@@ -162,8 +212,9 @@ async def test_a_bug_puts_off_the_messages_and_is_not_hidden(
     broker.clock.now_ms = due_ms(broker)
     with monkeypatch.context() as patch:
         patch.setattr(pop_reviver, "retry_topic_of", None)
-        with pytest.raises(TypeError):
-            await reviver.step()
+        assert not await reviver.step()
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert record.exc_info is not None
     assert due_ms(broker) == broker.clock.now_ms + AGAIN_S[0] * 1_000
     broker.clock.now_ms = due_ms(broker)
     await reviver.step()

@@ -295,3 +295,9 @@ async def test_a_broken_body_gets_an_answer(broker: ControlBroker, code: int) ->
 async def test_an_unknown_code_is_not_supported(broker: ControlBroker) -> None:
     answer = await broker.ask(200050)
     assert (answer.code, answer.remark) == (3, " request type 200050 not supported")
+
+
+async def test_a_client_that_leaves_with_names_of_its_own_gets_an_answer(broker: ControlBroker) -> None:
+    """As the client NewLife.RocketMQ does it in C#; RocketMQ answers 0, too."""
+    answer = await broker.ask(35, {"ClientId": "c", "ProducerGroup": "P", "ConsumerGroup": "P"})
+    assert (answer.code, answer.remark) == (0, None)

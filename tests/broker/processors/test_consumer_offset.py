@@ -26,7 +26,6 @@ from thermocline.remoting.bodies import (
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.json_dialect import loads
 from thermocline.remoting.language_code import LanguageCode
-from thermocline.remoting.response_code import ResponseCode
 
 GROUP = {"consumerGroup": "G", "topic": "T", "queueId": "0"}
 
@@ -209,6 +208,12 @@ async def test_one_queue_is_moved_to_an_offset_in_its_range(broker: ControlBroke
     assert ResetOffsetBody.decode(answer.body).offset_table == {queue(0): 0}
 
 
+async def test_a_queue_that_the_topic_does_not_have_is_not_moved(broker: ControlBroker) -> None:
+    fields = {"topic": "T", "group": "G", "timestamp": "-1", "isForce": "true", "queueId": "2", "offset": "0"}
+    assert (await broker.ask(222, fields)).code == 29
+    assert not broker.parts.tables.offsets.of_group("T", "G")
+
+
 async def test_a_reset_needs_topic_and_group(broker: ControlBroker) -> None:
     assert (await reset(broker, topic="U")).code == 17
     await broker.parts.tables.groups.delete("G")
@@ -314,17 +319,16 @@ async def test_offsets_are_cloned(broker: ControlBroker) -> None:
     assert offsets.of_group("U", "H") == {0: 7}
 
 
-async def test_no_offsets_are_cloned_to_names_without_a_bound(
-    broker: ControlBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    offsets = broker.parts.tables.offsets
-    offsets.commit("T", "G", 0, 7)
-    clone = {"srcGroup": "G", "topic": "T"}
-    assert (await broker.ask(314, {**clone, "destGroup": "h" * 300})).code == ResponseCode.INVALID_PARAMETER
-    monkeypatch.setattr(offsets, "_pairs_max", lambda: 1)
-    assert (await broker.ask(314, {**clone, "destGroup": "H"})).code == ResponseCode.SYSTEM_BUSY
-    assert (await broker.ask(314, {**clone, "destGroup": "G"})).code == ResponseCode.SUCCESS
-    assert offsets.topics_of("H") == set()
+async def test_clones_keep_to_the_limits_of_names_and_pairs(tmp_path: Path) -> None:
+    async with control_broker(tmp_path, config=BrokerConfig(offset_pairs_max=2)) as broker:
+        offsets = broker.parts.tables.offsets
+        await broker.create_topic("T")
+        offsets.commit("T", "G", 0, 7)
+        assert (await broker.ask(314, {"srcGroup": "G", "destGroup": "H", "topic": "T"})).code == 0
+        assert (await broker.ask(314, {"srcGroup": "G", "destGroup": "I", "topic": "T"})).code == 2
+        assert (await broker.ask(314, {"srcGroup": "G", "destGroup": "H", "topic": "T"})).code == 0, "no new pair"
+        assert (await broker.ask(314, {"srcGroup": "G", "destGroup": "x" * 256, "topic": "T"})).code == 29
+        assert offsets.groups_of("T") == {"G", "H"}
 
 
 async def test_the_least_offsets_of_all_groups(broker: ControlBroker) -> None:

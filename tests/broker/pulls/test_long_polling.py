@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.data_broker import DataBroker, data_broker
+from tests.broker.pulling import TOPIC, Consumer
 from tests.broker.wire import Wire
 from thermocline.broker.pulls.long_polling import SLICE_MAX, TICK_MS, LongPolling
 from thermocline.remoting.connections.connection import Connection
@@ -165,3 +166,18 @@ async def test_a_client_that_leaves_while_it_is_asked(case: DataBroker) -> None:
     assert (len(polling), neighbour.looks) == (0, 0)
     polling.expire(10_000)
     assert not neighbour.is_over
+
+
+async def test_the_wait_ends_with_its_time_though_the_wall_clock_is_set_back(tmp_path: Path) -> None:
+    async with data_broker(tmp_path, topics=[TOPIC], start=False) as broker:
+        consumer, steady_clock = Consumer(broker), broker.parts.base.steady_clock
+        before = consumer.ask(0, sysFlag=6, queueId=3, suspendTimeoutMillis=5_000)
+        broker.clock.set_back(3_600_000)
+        broker.hot.tick(steady_clock())
+        after = consumer.ask(0, sysFlag=6, queueId=3, suspendTimeoutMillis=6_000)
+        for opaque, passed_ms in ((before, 5_000), (after, 1_000)):
+            assert consumer.wire.take_commands() == []
+            broker.clock.now_ms += passed_ms + TICK_MS
+            broker.hot.tick(steady_clock())
+            (answer,) = await consumer.wire.wait_commands()
+            assert (answer.opaque, answer.code) == (opaque, 19)

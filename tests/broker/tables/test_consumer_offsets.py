@@ -196,3 +196,15 @@ def test_the_further_offset_of_two_tables_is_taken() -> None:
     ]
     assert own.data_version != version
     assert own.take_further(other, had=had) == 0
+
+
+def test_a_file_may_be_larger_than_a_request() -> None:
+    """Many groups, many topics: a broker that cannot read what it has written does not start again."""
+    offsets = ConsumerOffsets(clock=lambda: 7)
+    for number in range(12_000):
+        offsets.commit("t" * 120, f"{number}".rjust(255, "g"), 3, QueueOffset(number))
+    data = offsets.encode()
+    assert len(data) > DIALECT_BYTES_MAX
+    loaded = ConsumerOffsets(clock=lambda: 7)
+    loaded.load(data)
+    assert loaded.tables() == offsets.tables()

@@ -3,18 +3,21 @@
 Covers `broker/sends/message_appender.py`.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tests.broker.control_broker import STORE_HOST, ControlBroker, control_broker, recorded
+from tests.waiting import until
 from thermocline.broker.cold.cold_reads import ColdRecord, NoColdTier
 from thermocline.remoting.bodies import SubscriptionGroupConfig
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.records.message_id import encode_message_id
 from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.store.config.store_config import FlushDiskType
+from thermocline.store.log import MessageDraft
 
 
 @pytest.fixture
@@ -68,6 +71,24 @@ async def test_a_message_tries_again_after_a_growing_delay(broker: ControlBroker
     assert waiting.properties["ORIGIN_MESSAGE_ID"] == encode_message_id(STORE_HOST, sent.physical_offset)
     view = broker.parts.base.stats.view("SNDBCK_PUT_NUMS", "T@G")
     assert view is not None
+
+
+@pytest.mark.parametrize(("times", "times_after"), [(2**31 - 1, 2**31 - 1), (-3, -2), (-(2**31), 1 - 2**31)])
+async def test_any_count_of_tries_that_a_producer_sent(broker: ControlBroker, times: int, times_after: int) -> None:
+    draft = MessageDraft(
+        topic="T",
+        queue_id=0,
+        body=b"tried",
+        properties_text=b"",
+        born_timestamp_ms=broker.clock(),
+        born_host=("10.0.0.7", 4711),
+        reconsume_times=times,
+    )
+    offset = broker.parts.base.store.put(draft).physical_offset
+    assert (await broker.ask(36, fields(offset))).code == 0
+    topic = "%DLQ%G" if times > 0 else "SCHEDULE_TOPIC_XXXX"  # at the least delay
+    (sent_back,) = records(broker, topic)
+    assert (sent_back.body, sent_back.reconsume_times) == (b"tried", times_after)
 
 
 async def test_the_client_may_choose_the_delay(broker: ControlBroker) -> None:
@@ -178,6 +199,24 @@ async def test_with_sync_flush_the_answer_waits_for_the_flush(tmp_path: Path) ->
         log = broker.parts.base.store.commit_log
         assert log.flush_offset == log.append_offset
         assert [queue.topic for queue in broker.arrived] == ["%DLQ%G"]
+
+
+async def test_the_wait_for_the_flush_ends_though_the_log_is_ahead_of_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restart with a wall clock that was set back."""
+    async with control_broker(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH) as broker:
+        await broker.create_topic("T")
+        sent = broker.put("T")
+        store = broker.parts.base.store
+        store.clock.restore(broker.clock() + 3_600_000)
+        with monkeypatch.context() as patch:
+            patch.setattr(store.flush, "flush", lambda: None)
+            asked = asyncio.create_task(broker.ask(36, fields(sent.physical_offset, delayLevel="-1")))
+            await until(lambda: bool(store.flush._waiting))
+            store.stored.expire(broker.parts.base.steady_clock() + store.config.sync_flush_timeout_ms)
+            answer = await asked
+        assert (answer.code, answer.remark) == (14, "FLUSH_DISK_TIMEOUT")
 
 
 async def test_the_recorded_request_is_served(broker: ControlBroker) -> None:

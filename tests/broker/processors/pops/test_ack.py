@@ -12,7 +12,17 @@ from typing import Any
 import pytest
 
 from tests.broker.data_broker import DataBroker, data_broker
-from tests.broker.popping import GROUP, INVISIBLE_MS, TOPIC, PopClient, Popped, bodies, popped, receipt_fields
+from tests.broker.popping import (
+    GROUP,
+    INVISIBLE_MS,
+    TOPIC,
+    PopClient,
+    Popped,
+    batch_ack_body,
+    bodies,
+    popped,
+    receipt_fields,
+)
 from tests.broker.processors.pops.test_pop import RETRY_TOPIC
 from thermocline.store.config.store_config import FlushDiskType
 
@@ -381,3 +391,29 @@ async def test_a_reset_frees_a_queue(broker: DataBroker) -> None:
     assert bodies(in_order(client, maxMsgNums=1)) == [b"b"]
     assert client.ack(held[0]).code == 0
     assert broker.parts.tables.offsets.query(TOPIC, GROUP, 0) == 1
+
+
+async def test_a_late_acknowledgement_moves_no_group_that_has_popped_nothing_since(broker: DataBroker) -> None:
+    """Its offsets were deleted with the group, or with the topic, which was made again."""
+    client = PopClient(broker)
+    client.send(b"a", b"b", b"c")
+    held = in_order(client)
+    offsets = broker.parts.tables.offsets
+    offsets.remove_group(GROUP)
+    broker.parts.pops.store.forget_topic(TOPIC)
+    assert client.ack(held[2]).code == 0
+    assert client.ack_batch(*held).code == 0
+    assert offsets.query(TOPIC, GROUP, 0) is None
+    assert bodies(in_order(client)) == [b"a", b"b", b"c"]
+
+
+async def test_acknowledgements_make_no_offsets_of_groups_and_topics_that_are_missing(broker: DataBroker) -> None:
+    client = PopClient(broker)
+    client.send(b"a")
+    (held,) = in_order(client)
+    pair_count = broker.parts.tables.offsets.pair_count
+    assert client.answer(client.ask(200_051, **receipt_fields(held, group="another"))).code == 0
+    assert client.answer(client.ask(200_151, batch_ack_body([held], group="another"))).code == 0
+    body = batch_ack_body([held], group="another").replace(TOPIC.encode(), b"Missing")
+    assert client.answer(client.ask(200_151, body)).code == 0
+    assert broker.parts.tables.offsets.pair_count == pair_count

@@ -18,6 +18,7 @@ from tests.broker.popping import GROUP, INVISIBLE_MS, TOPIC, PopClient, bodies, 
 from tests.broker.pulling import expire_local_files
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.bodies import SubscriptionGroupConfig
+from thermocline.remoting.records.message_record import iterate_records
 from thermocline.remoting.request_code import RequestCode
 from thermocline.store.config.store_config import FlushDiskType
 
@@ -80,6 +81,22 @@ async def test_the_rest_is_counted_over_all_queues(broker: DataBroker) -> None:
     answer = client.pop_answer(maxMsgNums=3)
     assert answer.ext_fields is not None
     assert answer.ext_fields["restNum"] == "17"
+
+
+async def test_large_messages_of_several_queues_come_in_several_answers(tmp_path: Path) -> None:
+    """Together they would not fit a frame: official clients close the connection at 16 MiB."""
+    async with data_broker(tmp_path, topics=[TOPIC], start=False, log_file_bytes=1 << 26) as broker:
+        client = PopClient(broker)
+        for queue_id in range(4):
+            client.send(bytes(4_000_000), queue_id=queue_id)
+        peeked = client.answer(client.ask(200_052, consumerGroup=GROUP, topic=TOPIC, queueId=-1, maxMsgNums=32))
+        assert len(list(iterate_records(bytes(peeked.body)))) == 2
+        for rest_count in (2, 0):
+            answer = client.pop_answer()
+            assert len(popped(answer)) == 2
+            assert answer.ext_fields is not None
+            assert answer.ext_fields["restNum"] == str(rest_count)
+        assert client.pop() == []
 
 
 async def test_groups_know_nothing_of_each_other(broker: DataBroker) -> None:
@@ -265,6 +282,16 @@ async def test_a_request_that_comes_too_late(broker: DataBroker) -> None:
     answer = client.pop_answer(bornTime=born_ms, pollTime=499)
     assert (answer.code, answer.remark) == (210, "the broker[127.0.0.1] pop message is timeout too much")
     assert bodies(client.pop(bornTime=born_ms, pollTime=500)) == [b"a"]
+
+
+async def test_a_client_whose_clock_is_ahead_waits_no_longer_than_others(broker: DataBroker) -> None:
+    client = PopClient(broker)
+    opaque = client.ask_pop(bornTime=broker.clock() + 3_600_000, pollTime=15_000)
+    broker.clock.now_ms += 15_000
+    broker.hot.tick(broker.clock())
+    assert (await client.wait_answer(opaque)).code == 210
+    client.send(b"a")
+    assert bodies(client.pop()) == [b"a"], "not taken by the POP that has ended"
 
 
 async def test_old_clients_do_not_say_when_a_request_was_born(broker: DataBroker) -> None:

@@ -31,7 +31,7 @@ def peek(client: PopClient, **fields: object) -> RemotingCommand:
 
 
 def ask_notice(client: PopClient, poll_ms: int = 0, **fields: object) -> int:
-    return client.ask(200_054, **place(pollTime=poll_ms, bornTime=client.broker.clock(), **fields))
+    return client.ask(200_054, **place(**{"pollTime": poll_ms, "bornTime": client.broker.clock(), **fields}))
 
 
 def has_message(answer: RemotingCommand) -> bool:
@@ -111,10 +111,11 @@ async def test_it_waits(broker: DataBroker) -> None:
     client.send(b"a")
     assert has_message(await client.wait_answer(opaque))
     client.pop()
-    opaque = ask_notice(client, 15_000)
-    broker.clock.now_ms += 15_000
-    broker.hot.tick(broker.clock())
-    assert not has_message(await client.wait_answer(opaque))
+    for ahead_ms in (0, 3_600_000):
+        opaque = ask_notice(client, 15_000, bornTime=broker.clock() + ahead_ms)
+        broker.clock.now_ms += 15_000
+        broker.hot.tick(broker.clock())
+        assert not has_message(await client.wait_answer(opaque))
 
 
 async def test_too_many_wait(broker: DataBroker) -> None:
