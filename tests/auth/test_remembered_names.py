@@ -22,6 +22,8 @@ from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
 LONG = "x" * 50_000
+LONG_TEXT = "x" * 20_000
+"""A request may have it, and then does not wait."""
 
 
 async def test_a_stranger_s_field_names_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,15 +82,15 @@ async def test_a_request_that_waits_keeps_no_long_text(tmp_path: Path) -> None:
             return await broker.ask(code, user=ROOT, fields=fields, connection=connection)
 
         pop = {**pop_fields(), "pollTime": "15000"}
-        pulled = await ask(RequestCode.PULL_MESSAGE, {**PULL, "subscription": LONG})
+        pulled = await ask(RequestCode.PULL_MESSAGE, {**PULL, "subscription": LONG_TEXT})
         assert pulled.code == ResponseCode.SYSTEM_BUSY
-        for texts in ({"exp": LONG}, {"attemptId": LONG}):
+        for texts in ({"exp": LONG_TEXT}, {"attemptId": LONG_TEXT}):
             assert (await ask(RequestCode.POP_MESSAGE, {**pop, **texts})).code == ResponseCode.POLLING_FULL
-        noticed = await ask(RequestCode.NOTIFICATION, {**pop, "attemptId": LONG})
+        noticed = await ask(RequestCode.NOTIFICATION, {**pop, "attemptId": LONG_TEXT})
         assert (noticed.ext_fields or {})["pollingFull"] == "true"
         # Of those that do wait nothing is kept but what they need: other fields are not.
         for code in (RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION):
-            command = RemotingCommand.request(code, ext_fields={**pop, "another": LONG})
+            command = RemotingCommand.request(code, ext_fields={**pop, "another": LONG_TEXT})
             ROOT.sign(command)
             connection.start_call(command, timeout_ms=60_000).add_done_callback(lambda done: done.exception())
         look: Any = broker.process.dispatcher._handlers[RequestCode.NOTIFICATION]

@@ -103,6 +103,10 @@ class IndexBuilder:
         self._folder = spool_folder
         self._clock = clock
 
+    async def check_newest(self) -> None:
+        """See `LedgerWriter`."""
+        await self._writer.check_newest()
+
     async def build(
         self,
         catalog: Catalog,

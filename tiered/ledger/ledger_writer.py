@@ -260,6 +260,21 @@ class LedgerWriter:
             await self._settle_or_fence()
             return self.catalog
 
+    async def check_newest(self) -> None:
+        """Pass while no later writer has committed anything. Two requests.
+
+        Raises:
+            FencedError: One has, or had before.
+            ObjectStoreUnavailableError: No answer.
+        """
+        async with self._lock:
+            await self._settle_or_fence()
+            hint = await read_hint(self.store, self.keys)
+            is_behind = hint is not None and hint.version > self.version
+            if is_behind or await find_entry(self.store, self.keys, self.version + 1) is not None:
+                self._fenced = True
+                await self._settle_or_fence()
+
     async def write_checkpoint(self) -> None:
         """Write a checkpoint of the newest version now, if it has none."""
         async with self._lock:

@@ -243,12 +243,14 @@ class Merging:
         return outcome
 
     async def _read_and_write(self, plan: MergePlan, rules: MergeRules) -> MergeResult:
-        """Raises as `PackMerger.merge`; CorruptDataError also when a pack is missing that the catalog still names."""
+        """Raises as `PackMerger.merge`; CorruptDataError also when a pack is missing that the newest catalog names, and
+        FencedError when that is another writer's, who may have deleted it."""
         try:
             return await self._merger.merge(plan, self._catalog(), rules)
         except ObjectNotFoundError as error:
             packs = self._catalog().packs
             if all(pack.pack_id in packs for pack in plan.packs):
+                await self._merger.check_newest()
                 raise CorruptDataError("a pack that the catalog names is missing", **error.context) from error
             raise
 

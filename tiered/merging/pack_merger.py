@@ -95,6 +95,10 @@ class PackMerger:
         self._clock = clock
         self._budgets = budgets if budgets is not None else TierBudgets()
 
+    async def check_newest(self) -> None:
+        """See `LedgerWriter`."""
+        await self._writer.check_newest()
+
     async def merge(self, plan: MergePlan, catalog: Catalog, rules: MergeRules) -> MergeResult:
         """Carry out a plan made from `catalog`.
 

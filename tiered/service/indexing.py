@@ -183,6 +183,7 @@ class Indexing:
         except ObjectNotFoundError as error:
             key = error.context.get("key")
             if isinstance(key, str) and key in LiveNames(self._catalog()):
+                await self._builder.check_newest()  # another writer may have deleted it
                 raise CorruptDataError("an object that the catalog names is missing", **error.context) from error
             logger.info("parts went while they were indexed: %s", error)
             return False
@@ -205,6 +206,7 @@ class Indexing:
         except ObjectNotFoundError as error:
             logger.info("index objects went while they were merged: %s", error)
             if all(name in self._catalog().indexes for name in names):
+                await self._builder.check_newest()
                 self._failed = self._failed.union(names)  # a scrub makes them anew, under other names
             return False
         except CorruptDataError:

@@ -221,6 +221,25 @@ async def test_requests_of_a_commit() -> None:
     }
 
 
+@pytest.mark.parametrize("is_collected", [False, True])
+async def test_a_writer_sees_that_a_later_one_has_committed(is_collected: bool) -> None:
+    """Without a commit of its own, also when the entries behind its own have been collected."""
+    store = IgnoringStore(MemoryObjectStore())
+    sleeper = await open_writer(store, seed=1)
+    await commit_segment(sleeper)
+    await sleeper.check_newest()
+    successor = await open_writer(store, seed=2)
+    await commit_segment(successor, start=100)
+    if is_collected:
+        await successor.renew_hint()
+        await store.delete(KEYS.ledger_entry(sleeper.version + 1))
+    for _ in range(2):
+        with pytest.raises(FencedError):
+            await sleeper.check_newest()
+    assert sleeper.is_fenced
+    await successor.check_newest()
+
+
 async def test_a_stranger_is_refused_without_fencing_the_owner() -> None:
     store = IgnoringStore(MemoryObjectStore())
     writer = await open_writer(store)
