@@ -33,6 +33,7 @@ from thermocline.transactions.transaction_coordinator import Decision
 
 SEED = 20_261_123
 LIVES = 5
+LOG_FILE_BYTES = 16_384
 STEPS_MAX = 400
 
 
@@ -57,7 +58,7 @@ class Trial:
         self.flushed_offset = 0
         self.number = 0
         self._settles = settles
-        self._clock = World(self.kept).clock
+        self._clock = World(self.kept, log_file_bytes=LOG_FILE_BYTES).clock
         self._disk.revive()
 
     @property
@@ -87,7 +88,7 @@ class Trial:
             self.kept,
             clock=self._clock,
             config=TransactionConfig(op_bytes_max=self.random.choice((8, 4_096)), check_max=1_000),
-            log_file_bytes=16_384,
+            log_file_bytes=LOG_FILE_BYTES,
             settle=settle_commits if self._settles else lambda _: None,
         )
         if self.kept.progress is not None:

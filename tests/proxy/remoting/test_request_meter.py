@@ -50,13 +50,15 @@ async def test_requests_are_measured_by_name_code_and_result(broker: FakeBroker)
         poll |= {"commitOffset": 0, "suspendTimeoutMillis": 15_000, "subscription": "*", "subVersion": 0}
         waiting = asyncio.create_task(client.ask(RequestCode.LITE_PULL_MESSAGE, bname="broker-a", **poll))
         await until(lambda: broker.requests(RequestCode.LITE_PULL_MESSAGE), what="the broker is asked")
+        latency = proxy.server.health.latency
+
+        def measured_count() -> int:
+            return sum(sum(series.counts) for _, series in latency.series())
+
+        await until(lambda: measured_count() == 5, what="all but the pull are measured")
         await client.close()
         await asyncio.gather(waiting, return_exceptions=True)
-
-        latency = proxy.server.health.latency
-        await until(
-            lambda: sum(sum(series.counts) for _, series in latency.series()) == 6, what="all are measured", timeout_s=5
-        )
+        await until(lambda: measured_count() == 6, what="all are measured")
         found = await figures(proxy, "rocketmq_rpc_latency_count")
     assert found == {
         ("get_routeinfo_by_topic", "success", "false", "success"): "1",
