@@ -35,9 +35,8 @@ from tooling.official_rocketmq import OfficialSoftware
 LANGUAGES = ("java", "go")
 VICTIM, SURVIVOR = "victim", "survivor"
 SHARED_TIMEOUT_S = 120.0
-OFFSET_FLUSH_MS = 1_000
-DELAY_FLUSH_MS = 1_000
-TIMER_FLUSH_MS = 1_000
+NOTED_MS = 1_000
+"""How often a broker here writes positions down."""
 BROKER_SETTINGS: Mapping[str, str] = {
     # Small files that go as soon as the cold tier has what is in them: what is read again comes from there.
     "mappedFileSizeCommitLog": str(1 << 20),
@@ -49,9 +48,9 @@ BROKER_SETTINGS: Mapping[str, str] = {
     "coldSegmentBytes": str(512 << 10),
     "coldFrameBytes": str(64 << 10),
     "coldSealAgeMs": "1000",
-    "flushConsumerOffsetInterval": str(OFFSET_FLUSH_MS),
-    "flushDelayOffsetInterval": str(DELAY_FLUSH_MS),
-    "timerFlushIntervalMs": str(TIMER_FLUSH_MS),
+    "flushConsumerOffsetInterval": str(NOTED_MS),
+    "flushDelayOffsetInterval": str(NOTED_MS),
+    "timerFlushIntervalMs": str(NOTED_MS),
     "enablePropertyFilter": "true",
     "transactionTimeOut": "3000",
     "transactionCheckInterval": "2000",

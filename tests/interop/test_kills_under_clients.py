@@ -30,6 +30,7 @@ from tests.interop.load_progress import LoadProgress
 from tests.interop.load_rules import Events, Outage
 from tests.interop.replica_brokers import TOPIC, Load
 from tests.waiting import wait_until
+from thermocline.broker.replicas.followed_table import PERIOD_MS
 from thermocline.client import ConsumeFromWhere, PushConsumer, ReceivedMessage
 from tooling.official_rocketmq import OfficialSoftware
 
@@ -82,7 +83,7 @@ def test_masters_are_killed_under_all_clients(
         away_s = [(outage.back_ms - outage.killed_ms) / 1_000 for outage in outages]
         logger.info("every queue is writable after, in s: median %.2f, %s", statistics.median(away_s), sorted(away_s))
         progress.drain(timeout_s=DRAIN_TIMEOUT_S, quiet_s=QUIET_S)
-        events = Events(consumers_started_ms=started_ms, consumers_killed_ms=None, outages=outages)
+        events = Events(consumers_started_ms=started_ms, consumers_killed_ms=None, outages=outages, noted_ms=PERIOD_MS)
         check_load(cluster, progress, begun, events)
         sdk.check()
         found.check_logs(set())
@@ -132,11 +133,12 @@ class SdkClients:
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Send and consume. At the end, wait until all that was acknowledged is consumed."""
-        with PushConsumer(
+        consumer = PushConsumer(
             group="sdk", namesrv=self._namesrv, consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-        ) as consumer:
-            consumer.subscribe(TOPIC)
-            consumer.register_listener(self._listen)
+        )
+        consumer.subscribe(TOPIC)
+        consumer.register_listener(self._listen)
+        with consumer:
             with self.load.running():
                 yield
             wait_until(lambda: self.load.acknowledged <= self._received.keys(), what="the SDK's consumer has all")
