@@ -33,6 +33,7 @@ from thermocline.client import AdminClient, ConsumeFromWhere, Message, Producer,
 from thermocline.localstack.loopback_port import LOOPBACK, free_port
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand, SerializeType
+from thermocline.remoting.errors import BrokerBusyError
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from tooling.official_rocketmq import OfficialSoftware, RunningDaemon, official_broker
@@ -133,6 +134,14 @@ def wait_confirmed(agent: JavaAgent, namesrv: str, master: str, end: int) -> str
     return seen[0]
 
 
+def is_sealed(admin: AdminClient) -> bool:
+    """Seal the topic as far as may be; False while the broker's tier process is not there yet."""
+    with contextlib.suppress(BrokerBusyError):
+        admin.tier_seal(TOPIC)
+        return True
+    return False
+
+
 def test_logs_are_equal_through_kills_of_both(tmp_path: Path, namesrv: str) -> None:
     load, health_port = Load(namesrv), free_port()
     with (
@@ -212,7 +221,7 @@ def test_the_bucket_has_nothing_that_the_slave_lacks(tmp_path: Path, namesrv: st
     ):
         for number in range(5):
             assert producer.send(Message(TOPIC, b"%d" % number)).status is SendStatus.FLUSH_SLAVE_TIMEOUT
-        admin.tier_seal(TOPIC)
+        wait_until(lambda: is_sealed(admin), what="the tier process serves")
         assert master.packs == []
         with ReplicaBroker(tmp_path / "slave", namesrv, SLAVE, 1) as slave:
             wait_copied(master.log_folder, slave.log_folder)
