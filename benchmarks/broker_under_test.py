@@ -93,10 +93,7 @@ class BrokerUnderTest:
 
     def process_ids(self) -> list[int]:
         """The broker's main process first, then all others."""
-        leaders = [process.process_id for process in self.processes]
-        groups = {os.getpgid(leader) for leader in leaders}
-        others = [process_id for process_id in _all_process_ids() if _group_of(process_id) in groups]
-        return leaders + sorted(set(others) - set(leaders))
+        return with_their_groups([process.process_id for process in self.processes])
 
     def helper_ids(self, module: str) -> list[int]:
         """The processes of the broker that run `module`; LookupError when none does."""
@@ -256,6 +253,13 @@ def _group_of(process_id: int) -> int | None:
         return os.getpgid(process_id)
     except ProcessLookupError:
         return None
+
+
+def with_their_groups(leaders: list[int]) -> list[int]:
+    """These processes, then all others of their process groups."""
+    groups = {os.getpgid(leader) for leader in leaders}
+    others = [process_id for process_id in _all_process_ids() if _group_of(process_id) in groups]
+    return leaders + sorted(set(others) - set(leaders))
 
 
 def threads_of(process_id: int) -> list[int]:

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.broker_under_test import OFFICIAL, THERMOCLINE, cpu_seconds
+from benchmarks.broker_under_test import OFFICIAL, THERMOCLINE, cpu_seconds, with_their_groups
 from thermocline import AdminClient, Message, MQError, Producer, SendStatus
 from thermocline.localstack.child_process import ChildProcess
 from thermocline.localstack.loopback_port import LOOPBACK, free_port
@@ -83,8 +83,8 @@ class ReplicaSetUnderTest:
 
     def cpu_s(self) -> float:
         """CPU time that all processes of its brokers have used."""
-        groups = {member.process.process_id for member in self.members.values()}
-        return sum(cpu_seconds(process_id) for process_id in _processes_of(groups))
+        leaders = [member.process.process_id for member in self.members.values()]
+        return sum(cpu_seconds(process_id) for process_id in with_their_groups(leaders))
 
     def master(self) -> int:
         """The number of the master."""
@@ -226,10 +226,3 @@ def _daemon(directory: Path, *words: str) -> Iterator[ChildProcess]:
         yield process
     finally:
         process.kill()
-
-
-def _processes_of(groups: set[int]) -> Iterator[int]:
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(ValueError, ProcessLookupError):
-            if os.getpgid(int(entry.name)) in groups:
-                yield int(entry.name)
