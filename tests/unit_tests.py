@@ -8,6 +8,7 @@ While it runs, a test that starts a program other than this Python fails (`Progr
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Iterator
@@ -36,15 +37,22 @@ FOLDERS = (
 """Folders of `tests/` whose tests need whole brokers, servers, clients or Spark."""
 
 LONG = (
+    "broker/controlled/test_controlled_broker.py",
     "broker/settings/test_official_settings.py",
+    "broker/test_role_switch.py",
+    "broker/test_role_switch_cold.py",
+    "broker/test_role_switch_services.py",
     "client/test_tls.py",
     "controller/test_in_name_server.py",
     "filters/test_official_filter.py",
     "remoting/connections/test_stop_signals.py",
     "replication/simulation",
+    "replication/test_replica_set.py",
+    "store/test_java_stores.py",
     "test_folders.py",
     "test_layers.py",
     "test_offset_types.py",
+    "test_start_costs.py",
     "tiered/bill",
     "tiered/cost/test_budgeted_sealing.py",
     "tiered/doctor",
@@ -53,19 +61,25 @@ LONG = (
     "tiered/packs/test_dead_bytes.py",
     "tiered/purge",
     "tiered/reading/test_first_byte_costs.py",
+    "tiered/reading/test_read_ranges.py",
     "tiered/scrub",
     "tiered/sealing/test_local_files.py",
     "tiered/test_golden_readers.py",
+    "tiered/test_stand_alone_reader.py",
+    "timers/test_power_cut.py",
+    "transactions/test_power_cut.py",
 )
-"""Folders and files whose tests compute for seconds each (checks of the whole source, and whole tiers in memory that go
-through months or damage) or start commands and daemons."""
+"""Folders and files whose tests compute for seconds each (checks of the whole source, replica sets, power cuts, and
+whole tiers in memory that go through months or damage) or start commands and daemons."""
 
 TESTS = Path(__file__).parent
+PLACES = frozenset(TESTS / place for place in (*FOLDERS, *LONG))
 
 
+@functools.cache
 def is_without_unit_tests(path: Path) -> bool:
     """Whether a file or folder is in one of `FOLDERS` or `LONG`."""
-    return any(path.is_relative_to(TESTS / place) for place in (*FOLDERS, *LONG))
+    return not PLACES.isdisjoint((path, *path.parents))
 
 
 def is_unit(item: pytest.Item) -> bool:
