@@ -33,6 +33,7 @@ BROKER_SETTINGS = {
     "transactionCheckInterval": "1000",
     "recallMessageEnable": "true",
     "enablePropertyFilter": "true",
+    "waitTimeMillsInSendQueue": "10000",  # on a busy machine clients meet no flow control
 }
 
 
