@@ -21,10 +21,13 @@ import pytest
 
 from tests.certificates import make_certificates
 from tests.fixtures_tools import have
+from tests.full_cases import full
 from thermocline.localstack import RECIPES, SERVER_KINDS, UNFIT_RECIPES, S3Server, ToolMissingError, start_server
 from thermocline.localstack.cache_directory import default_cache_directory
 
 DEFAULT_KIND = "versitygw"
+QUICK_KINDS = (DEFAULT_KIND, "minio")
+"""The kinds that start and answer at once."""
 _bucket_numbers = itertools.count(1)
 
 
@@ -127,9 +130,9 @@ def s3_bucket(s3_server: S3Server) -> S3Bucket:
     return new_bucket(s3_server)
 
 
-@pytest.fixture(params=SERVER_KINDS)
+@pytest.fixture(params=[*QUICK_KINDS, *full(*(kind for kind in SERVER_KINDS if kind not in QUICK_KINDS))])
 def s3_server_kind(request: pytest.FixtureRequest) -> str:
-    """Each kind of server in turn."""
+    """Each kind of server in turn; in `make test` `QUICK_KINDS` alone, unless the test asks for more (`indirect`)."""
     return str(request.param)
 
 

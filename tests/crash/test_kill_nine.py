@@ -37,7 +37,7 @@ def victims(chance: random.Random) -> Iterator[str]:
 @pytest.mark.crash
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 async def test_kills_lose_nothing_acknowledged(tmp_path: Path, case_count: Callable[..., int], flush: str) -> None:
-    kills = case_count(quick=2, full=4, soak=100)
+    kills = case_count(quick=1, full=4, soak=100)
     chance = random.Random(f"{SEED}/{flush}")
     cold = tmp_path / "cold"
     broker = BrokerProcess(

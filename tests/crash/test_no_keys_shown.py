@@ -15,6 +15,7 @@ import pytest
 from tests.crash import wire
 from tests.crash.broker_process import BrokerProcess
 from tests.fixtures_s3 import new_bucket
+from tests.full_cases import full
 from thermocline.localstack import S3Server
 from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.clients.client import ClientConnection
@@ -108,7 +109,7 @@ async def test_keys_of_a_url_are_nowhere(tmp_path: Path, s3_servers: Callable[[s
     check(log, "log")
 
 
-@pytest.mark.parametrize("kind", ["ftp://bucket/p?x=1", "s3://bucket/p?what=1", "s3:///p?x=1"])
+@pytest.mark.parametrize("kind", ["s3://bucket/p?what=1", *full("ftp://bucket/p?x=1", "s3:///p?x=1")])
 async def test_errors_about_a_url_have_no_keys(tmp_path: Path, kind: str) -> None:
     url = kind + KEYS
     for arguments in (

@@ -274,6 +274,7 @@ async def test_tier_kills_leave_neither_gap_nor_duplicate_nor_garbage(
 
 @pytest.mark.crash
 @pytest.mark.s3
+@pytest.mark.full
 async def test_tier_kills_on_s3(tmp_path: Path, case_count: Callable[..., int], s3_server: S3Server) -> None:
     url = new_bucket(s3_server).cold_url
     await kill_and_check(tmp_path / "broker", url, kills=case_count(quick=1, soak=100), seed=f"{SEED}/s3")

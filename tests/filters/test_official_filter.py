@@ -37,7 +37,7 @@ def test_any_text_means_the_same_to_both(
 
     # Nothing can fail while questions are collected, so nothing is shrunk or kept.
     @settings(
-        max_examples=case_count(quick=250, full=500, soak=50_000), deadline=None, database=None, phases=[Phase.generate]
+        max_examples=case_count(quick=100, full=500, soak=50_000), deadline=None, database=None, phases=[Phase.generate]
     )
     @given(tree=model.trees, property_sets=property_sets, style=st.integers(0, 2**32))
     def collect(tree: model.Tree, property_sets: list[dict[str, str]], style: int) -> None:

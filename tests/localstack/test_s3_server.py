@@ -14,7 +14,7 @@ import pytest
 
 from tests.fixtures_s3 import check_installed
 from tests.fixtures_tools import have
-from thermocline.localstack import LocalStackError, S3Server, ServerStartError, start_server
+from thermocline.localstack import SERVER_KINDS, LocalStackError, S3Server, ServerStartError, start_server
 from thermocline.localstack.child_process import ChildProcess
 from thermocline.localstack.loopback_port import is_listening
 
@@ -33,6 +33,7 @@ def wait_until_gone(process_id: int) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.parametrize("s3_server_kind", SERVER_KINDS, indirect=True)
 def test_every_kind_stores_and_returns_an_object(any_s3_server: S3Server) -> None:
     bucket = any_s3_server.make_bucket("launcher")
     client = any_s3_server.client()
@@ -42,6 +43,7 @@ def test_every_kind_stores_and_returns_an_object(any_s3_server: S3Server) -> Non
     client.close()
 
 
+@pytest.mark.parametrize("s3_server_kind", SERVER_KINDS, indirect=True)
 def test_every_kind_creates_a_key_only_once(any_s3_server: S3Server) -> None:
     bucket = any_s3_server.make_bucket("create-once")
     client = any_s3_server.client()

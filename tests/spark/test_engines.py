@@ -279,6 +279,7 @@ def test_a_credentials_provider_is_the_same_to_both_engines(
 # -- jobs ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full  # each job reads by `read_cold`, of which the engines are compared above
 def test_jobs_give_the_same_by_either_engine(
     session: SparkSession, orders: tuple[ColdTier, Log], tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.full_cases import full
 from tests.spark.cold_tier import ColdTier, directory_url
 from tests.tiered.cold_data import Log
 from thermocline.remoting.errors import InvalidRequestError
@@ -43,7 +44,7 @@ def topics(tmp_path_factory: pytest.TempPathFactory) -> ColdTier:
     return tier
 
 
-@pytest.mark.parametrize("by", ["unique-key", "key"])
+@pytest.mark.parametrize("by", ["unique-key", *full("key")])
 def test_missing_new_and_changed_messages_are_distinguished(
     spark_session: SparkSession, topics: ColdTier, by: str
 ) -> None:

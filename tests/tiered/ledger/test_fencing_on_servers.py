@@ -83,7 +83,7 @@ async def test_behind_a_proxy_that_drops_the_condition(s3_bucket: S3Bucket, case
         chosen = await chosen_by_the_doctor(proxy.bucket.cold_url)
         assert chosen is FencingMode.BALLOTS
         dropped = proxy.drop_count
-        count = case_count(quick=4, full=12, soak=10_000)
+        count = case_count(quick=2, full=12, soak=10_000)
         assert await wrong_races(proxy.bucket, chosen, count, behind=s3_bucket) == {}
         assert proxy.drop_count > dropped
 

@@ -30,6 +30,7 @@ from benchmarks.lookup_history import (
     opened_later,
     tier_of,
 )
+from tests.full_cases import full
 from thermocline.remoting.errors import QueryNotFoundError
 from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.index_format.index_object import IndexObject
@@ -182,7 +183,7 @@ async def look_up(history: History, start: LaterReader, blooms: Blooms, seen: Se
 
 
 @pytest.mark.parametrize("is_indexed", [False, True], ids=["not indexed", "indexed"])
-@pytest.mark.parametrize("is_packed", [False, True], ids=["own segments", "packs"])
+@pytest.mark.parametrize("is_packed", [True, *full(False)], ids=["packs", "own segments"])
 async def test_requests_of_lookups(is_packed: bool, is_indexed: bool) -> None:
     """By time two and none, by place two, by key three, none for one that is not there."""
     history, seen = History(hours_between_rounds=6 if is_indexed else 0), Seen()
@@ -227,7 +228,7 @@ def check_index_objects(history: History, catalog: Catalog, *, is_packed: bool) 
 
 
 @pytest.mark.parametrize("is_indexed", [False, True], ids=["not indexed", "indexed"])
-@pytest.mark.parametrize("is_packed", [False, True], ids=["own segments", "packs"])
+@pytest.mark.parametrize("is_packed", [True, *full(False)], ids=["packs", "own segments"])
 async def test_requests_of_lookups_in_large_objects(is_packed: bool, is_indexed: bool) -> None:
     """In pieces that are not read for one record, and among frames of which eight are too much to read for one."""
     history = History()

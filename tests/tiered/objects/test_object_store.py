@@ -16,7 +16,7 @@ import pytest
 
 from tests.fixtures_s3 import S3Bucket
 from tests.simulated_disk import SimulatedDisk
-from thermocline.localstack import S3Server
+from thermocline.localstack import SERVER_KINDS, S3Server
 from thermocline.remoting.errors import (
     InvalidRequestError,
     ObjectNotFoundError,
@@ -310,6 +310,7 @@ class TestS3(S3Contract):
 
 
 @pytest.mark.s3
+@pytest.mark.parametrize("s3_server_kind", SERVER_KINDS, indirect=True)
 async def test_the_contract_on_every_server(any_s3_bucket: S3Bucket, any_s3_server: S3Server) -> None:
     """All of it with one client, on each server that there is a launcher for."""
     contract = S3Contract()

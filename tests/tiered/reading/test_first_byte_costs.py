@@ -13,6 +13,7 @@ import pytest
 from benchmarks.lookup_history import CONFIG, MIB, NAMES, History, LaterReader, Sent, opened_later, tier_of
 from benchmarks.synthetic_cold_tier import KEYS
 from benchmarks.synthetic_hot_tier import TAG
+from tests.full_cases import full
 from thermocline.remoting.string_hash import tags_code
 from thermocline.tiered.ledger.ledger_reader import PROBE_WINDOW_MAX, LedgerReader
 from thermocline.tiered.ledger.ledger_writer import CHECKPOINT_INTERVAL
@@ -66,7 +67,7 @@ async def check_first_bytes(history: History) -> Counter[str]:
 
 
 @pytest.mark.parametrize("is_indexed", [False, True], ids=["not indexed", "indexed"])
-@pytest.mark.parametrize("is_packed", [False, True], ids=["own segments", "packs"])
+@pytest.mark.parametrize("is_packed", [True, *full(False)], ids=["packs", "own segments"])
 async def test_the_first_record_of_history(is_packed: bool, is_indexed: bool) -> None:
     history = History()
     async with tier_of(history) as tier:

@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 
+from tests.full_cases import full
 from tests.tiered.ledger_data import KEYS
 from tests.tiered.scrub.damage import DAMAGE, flip_bit, objects_of, swap
 from tests.tiered.scrub.rig import ScrubRig
@@ -83,7 +84,7 @@ async def test_a_sound_tier_has_index_objects_and_no_findings(rig: ScrubRig) -> 
     await check_whole(rig)
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("damage", ["missing", *full(*(damage for damage in DAMAGE if damage != "missing"))])
 async def test_damage_is_found_answers_stay_and_it_is_made_anew(rig: ScrubRig, damage: str) -> None:
     random = Random(damage)
     keys = objects_of(rig, ObjectKind.INDEX)
