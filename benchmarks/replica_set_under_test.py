@@ -177,15 +177,18 @@ def official_set(
 
 
 @contextlib.contextmanager
-def thermocline_set(directory: Path, *, size: int, properties: Mapping[str, str]) -> Iterator[ReplicaSetUnderTest]:
-    """Ours, all of its brokers in sync, without a cold tier. `properties`: of each broker."""
+def thermocline_set(
+    directory: Path, *, size: int, properties: Mapping[str, str], cold_url: str = "none"
+) -> Iterator[ReplicaSetUnderTest]:
+    """Ours, all of its brokers in sync. `properties`: of each broker, read at each of its starts. `cold_url`: their
+    cold tier."""
     namesrv, controller = (f"{LOOPBACK}:{free_port()}" for _ in range(2))
 
     @contextlib.contextmanager
     def launch(number: int) -> Iterator[Member]:
         port = free_broker_port()
         settings = {"haListenPort": str(port + 1), **CONTROLLED, "controllerAddr": controller, **properties}
-        words = ("--listen", f"{LOOPBACK}:{port}", "--namesrv", namesrv, "--name", NAME, "--cold", "none")
+        words = ("--listen", f"{LOOPBACK}:{port}", "--namesrv", namesrv, "--name", NAME, "--cold", cold_url)
         assignments = (word for name, value in settings.items() for word in ("--set", f"{name}={value}"))
         with _daemon(directory / f"broker-{number}", "broker", *words, *assignments) as process:
             yield Member(process=process, address=f"{LOOPBACK}:{port}")
