@@ -16,6 +16,8 @@ In a topic, by offsets
     due twice    a delayed or timed message that the broker had put into its topic shortly before, and had not noted as
                  done on disk yet (`flushDelayOffsetInterval`, `timerFlushIntervalMs`), nor a slave as its master had
                  (every 10 s): one copy more for each such kill
+    queued twice a timed message that was sent shortly before a broker of RocketMQ took over, and was due later: such a
+                 broker has it in its wheel, and begins again where its master was when it last asked it
   A committed transaction is a message like all others here: in its topic once.
 At a group, each repetition of a message
     refused      the reception before it was refused (RECONSUME_LATER)
@@ -74,6 +76,8 @@ class Events:
     outages: Sequence[Outage]
     noted_ms: int = NOTED_MS
     """How old may be what is known of positions after a kill: offsets of groups, of delay levels, of timers."""
+    is_queued_twice: bool = False
+    """Whether brokers of RocketMQ take over."""
 
     @property
     def kill_count(self) -> int:
@@ -140,6 +144,9 @@ class StoredMessages:
             stored_ms = sorted(copy.store_ms for copy in copies)
             if all(self._is_due_again(*pair) for pair in itertools.pairwise(stored_ms)):
                 return "due twice"
+            first_ms = stored_ms[0]
+            if message.producer.kind == "timed" and len(copies) == 2 and self._is_queued_twice(sent, first_ms):
+                return "queued twice"
         raise AssertionError(f"{message} is in its topic {len(copies)} times: {sent}, {copies}, {events}")
 
     def _is_due_again(self, first_ms: int, second_ms: int) -> bool:
@@ -147,6 +154,17 @@ class StoredMessages:
         events = self._events
         return any(
             outage.killed_ms - events.noted_ms - SLACK_MS <= first_ms <= outage.killed_ms <= second_ms
+            for outage in events.outages
+        )
+
+    def _is_queued_twice(self, sent: Sent | None, first_ms: int) -> bool:
+        """Whether a broker of RocketMQ took over between its send and the first copy, and had it in its wheel."""
+        events = self._events
+        if sent is None or not events.is_queued_twice:
+            return False
+        return any(
+            outage.killed_ms - events.noted_ms - SLACK_MS <= sent.sent_ms <= outage.back_ms
+            and outage.killed_ms <= first_ms
             for outage in events.outages
         )
 

@@ -40,9 +40,9 @@ def there(name: str, received_ms: int = 50_010, **more: int | bool) -> Received:
     return replace(received, **more)  # type: ignore[arg-type]
 
 
-def check_stored(producer: str, stored: list[Received], outcomes: list[Sent]) -> Counter[str]:
+def check_stored(producer: str, stored: list[Received], outcomes: list[Sent], events: Events = EVENTS) -> Counter[str]:
     begun = {producer: COUNT}
-    return StoredMessages(stored, {producer: {each.number: each for each in outcomes}}, begun, EVENTS).check()
+    return StoredMessages(stored, {producer: {each.number: each for each in outcomes}}, begun, events).check()
 
 
 def check_group(group: str, received: list[tuple[str, Received]]) -> GroupReceptions:
@@ -92,6 +92,22 @@ def test_a_message_may_fall_due_twice_around_the_kill_only() -> None:
     assert check_stored("java-delayed", around, [sent(0)])["due twice"] == 1
     with pytest.raises(AssertionError, match="is in its topic 2 times"):
         check_stored("java-delayed", [there("java-delayed-0"), around[1]], [sent(0)])
+
+
+def test_a_timed_message_may_come_twice_of_a_broker_of_rocketmq_that_took_over_while_it_waited() -> None:
+    waits = sent(0, OUTAGE.killed_ms - 500, due_ms=OUTAGE.back_ms + 1_000)
+    copies = [there("java-timed-0", waits.due_ms + 10)] * 2
+    of_both = replace(EVENTS, is_queued_twice=True)
+    assert check_stored("java-timed", copies, [waits], of_both)["queued twice"] == 1
+    for producer, outcome, events in (
+        ("java-timed", waits, EVENTS),
+        ("java-timed", replace(waits, sent_ms=OUTAGE.killed_ms - 60_000), of_both),
+        ("java-timed", sent(0, OUTAGE.back_ms + 10_000), of_both),
+        ("java-delayed", waits, of_both),
+    ):
+        twice = [replace(copy, name=f"{producer}-0") for copy in copies]
+        with pytest.raises(AssertionError, match="is in its topic 2 times"):
+            check_stored(producer, twice, [outcome], events)
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------
