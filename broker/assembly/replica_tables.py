@@ -60,7 +60,7 @@ def make_metadata_follower(
             queues=base.store.queues,
         ),
         OffsetsFollower(tables.offsets, tables.persister, log_end=log_end),
-        DelayFollower(parts.due.delays),
+        DelayFollower(parts.due.delays, log_end=log_end),
         GroupsFollower(tables.groups),
         RequestModesFollower(tables.request_modes),
     ]
@@ -70,7 +70,7 @@ def make_metadata_follower(
         config = timer_config(base.settings)
         timers = followed_timers or FollowedTimers(base.disk, config)
         followed += [
-            TimerCheckpointFollower(timers, tables.persister, path=config.checkpoint_path),
+            TimerCheckpointFollower(timers, tables.persister, path=config.checkpoint_path, log_end=log_end),
             TimerMetricsFollower(timers, tables.persister, path=config.metrics_path),
         ]
     if enrolment is not None:

@@ -6,6 +6,7 @@
     45  GET_ALL_DELAY_OFFSET                                                   3005, 3010 users and policies
     TOPIC_INCARNATIONS                    where each topic begins in the log; brokers of RocketMQ do not have it
     REPLICA_SOURCE                        whose ledger the master writes; nor this
+    28  GET_BROKER_RUNTIME_INFO           where its log ends
 
 Rules
   - A page says which version its table has. Where that changes between two pages, the table is read again from its
@@ -24,6 +25,7 @@ import msgspec
 
 from thermocline.remoting.bodies import (
     DataVersion,
+    KVTable,
     MessageRequestModes,
     SubscriptionGroupConfig,
     SubscriptionGroupTableBody,
@@ -42,6 +44,7 @@ from thermocline.remoting.headers.group import (
     GetAllSubscriptionGroupResponseHeader,
 )
 from thermocline.remoting.json_dialect import loads_as
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.private_requests import PrivateRequestCode, ReplicaSourceAnswer
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
@@ -180,6 +183,14 @@ class MasterMetadata:
     async def timer_metrics(self) -> bytes:
         """The file `timermetrics`."""
         return bytes((await self._ask(RequestCode.GET_TIMER_METRICS)).body)
+
+    async def log_end(self) -> PhysicalOffset:
+        """Where the master's log ends, with what is not flushed or confirmed yet."""
+        answer = await self._ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+        text = KVTable.decode(answer.body).table.get("commitLogMaxOffset", "")
+        if not text.isdecimal():
+            raise InvalidRequestError("the master does not tell where its log ends", found=text)
+        return PhysicalOffset(int(text))
 
     async def users_and_policies(self) -> AuthState:
         """All users, with their passwords if the client's credentials are those of a super user, and all policies."""

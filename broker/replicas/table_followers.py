@@ -5,6 +5,7 @@ Rules
   - What the master does not have ends here, unless the master's version has a lower counter than the one here: such a
     table was not made from the one here, as of a master that has lost its disk.
   - Consumer offsets are compared each time: their version rises with every 500th commit only.
+  - Consumer offsets, delay levels and the timer checkpoint count when the log here is so far, too (log_bound.py).
 Source: broker/slave/SlaveSynchronize.java, Apache RocketMQ 5.5, which has no users and policies: its operators copy
 them by `mqadmin copyUser` and `copyAcl`.
 """
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator
 from thermocline.auth.auth_store import AuthStore
 from thermocline.broker.due import DelayService
 from thermocline.broker.replicas.followed_table import PERIOD_MS
+from thermocline.broker.replicas.log_bound import LogBound
 from thermocline.broker.replicas.master_metadata import MasterGroups, MasterMetadata
 from thermocline.broker.replicas.offsets_text import TABLE, read_entries
 from thermocline.broker.replicas.slices import run_in_slices
@@ -84,11 +86,12 @@ class OffsetsFollower:
         self._offsets = offsets
         self._persister = persister
         self._log_end = log_end
+        self._bound = LogBound(log_end)
 
     async def follow(self, master: MasterMetadata) -> bool:
         """See FollowedTable."""
         log_end = self._log_end()
-        text = await master.consumer_offsets()
+        text = await self._bound.newest(master, master.consumer_offsets)
         reading = _OffsetsReading(self._offsets)
         await run_in_slices(reading.steps(text))
         if reading.is_news:
@@ -144,12 +147,14 @@ class DelayFollower:
     name = "delay offsets"
     period_ms = PERIOD_MS
 
-    def __init__(self, delays: DelayService) -> None:
+    def __init__(self, delays: DelayService, *, log_end: Callable[[], PhysicalOffset]) -> None:
+        """`log_end`: of this broker's log."""
         self._delays = delays
+        self._bound = LogBound(log_end)
 
     async def follow(self, master: MasterMetadata) -> bool:
         """See FollowedTable."""
-        return await self._delays.follow(await master.delay_offsets())
+        return await self._delays.follow(await self._bound.newest(master, master.delay_offsets))
 
 
 class RequestModesFollower:
@@ -194,10 +199,18 @@ class TimerCheckpointFollower:
     name = "timer checkpoint"
     period_ms = TIMER_PERIOD_MS
 
-    def __init__(self, timers: FollowedTimers, persister: ConfigPersister, *, path: str) -> None:
-        """`path`: of the checkpoint, for messages."""
+    def __init__(
+        self,
+        timers: FollowedTimers,
+        persister: ConfigPersister,
+        *,
+        path: str,
+        log_end: Callable[[], PhysicalOffset],
+    ) -> None:
+        """`path`: of the checkpoint, for messages. `log_end`: of this broker's log."""
         self._timers = timers
         self._persister = persister
+        self._bound = LogBound(log_end)
         persister.register(
             CHECKPOINT_FILE_NAME,
             path,
@@ -207,8 +220,9 @@ class TimerCheckpointFollower:
 
     async def follow(self, master: MasterMetadata) -> bool:
         """See FollowedTable."""
+        checkpoint = await self._bound.newest(master, master.timer_checkpoint)
         try:
-            is_new = self._timers.follow_checkpoint(await master.timer_checkpoint())
+            is_new = self._timers.follow_checkpoint(checkpoint)
         except ValueError as error:
             raise InvalidRequestError("the timer checkpoint cannot be read", reason=str(error)) from error
         if is_new:

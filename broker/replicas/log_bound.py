@@ -1,0 +1,69 @@
+"""Log bound: how far a master has come counts at its slave once the slave's log has all that the master's had then.
+
+Progress of delay levels, of timers and of groups stands for records: the master has put a message into its topic, or
+one back into a queue, and counts what it was made from as done. A slave that took the progress over and never received
+the record would, as the next master, do neither again: an acknowledged message would be lost.
+
+An answer is fetched first, then the end of the master's log, which only grows: the slave waits for that end. Where its
+log is further behind than `WAIT_MS`, the answer is kept, and counts the next time, if the log has come so far by then.
+RocketMQ's slaves take all at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from thermocline.broker.replicas.master_metadata import MasterMetadata
+from thermocline.remoting.errors import UnavailableError
+from thermocline.remoting.offsets import PhysicalOffset
+
+WAIT_MS = 1_000
+STEP_MS = 10
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    master: str
+    body: bytes
+    log_end: PhysicalOffset
+
+
+class LogBound:
+    """The answers to one question. One call at a time, which may be cancelled. Owner: the hot process's loop."""
+
+    def __init__(self, log_end: Callable[[], PhysicalOffset]) -> None:
+        """`log_end`: of this broker's log."""
+        self._log_end = log_end
+        self._taken: _Answer | None = None
+        self._waiting: _Answer | None = None
+
+    async def newest(self, master: MasterMetadata, ask: Callable[[], Awaitable[bytes]]) -> bytes:
+        """What the master answers to `ask`, or has answered the time before; the log here has all that it stands for.
+
+        Raises:
+            UnavailableError: No answer; or the log here is behind.
+            ResponseError, InvalidRequestError: As of `ask` and `MasterMetadata.log_end`.
+        """
+        body, taken = await ask(), self._taken
+        if taken is not None and (taken.master, taken.body) == (master.address, body):
+            if self._log_end() >= taken.log_end:  # it was cut since otherwise
+                return body
+        answer = _Answer(master.address, body, await master.log_end())
+        if not await self._reaches(answer.log_end):
+            before, self._waiting = self._waiting, answer
+            if before is None or before.master != master.address or self._log_end() < before.log_end:
+                raise UnavailableError(
+                    "the log is behind its master's", log_end=self._log_end(), master_log_end=answer.log_end
+                )
+            answer = before
+        self._taken = answer
+        return answer.body
+
+    async def _reaches(self, end: PhysicalOffset) -> bool:
+        for _ in range(WAIT_MS // STEP_MS):
+            if self._log_end() >= end:
+                return True
+            await asyncio.sleep(STEP_MS / 1_000)
+        return self._log_end() >= end
