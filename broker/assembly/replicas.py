@@ -177,7 +177,7 @@ class Replicas:
             ),
             on_parted=lambda alignment: self.on_parted(alignment),
             confirm_offset=self._known_confirm_offset,
-            may_report=lambda: self.has_followed_tables,
+            may_report=lambda: self.has_followed_tables or self._waits_for_log,
         )
 
     def _make_book(self, config: ReplicaSettings) -> ControlledBook | None:
@@ -266,6 +266,13 @@ class Replicas:
         if self.enrolment is not None and not self.enrolment.is_current:
             return False
         return self._tables is not None and self._tables.has_followed_all
+
+    @property
+    def _waits_for_log(self) -> bool:
+        """Whether a slave lacks a part of the log before it may take over all tables: it reports to receive that."""
+        if self.enrolment is not None and not self.enrolment.is_current:
+            return False
+        return self._tables is not None and self._tables.waits_for_log
 
     async def follow_last(self) -> None:
         """A slave is to be the master: take its master's tables over once more, if that one still answers, within

@@ -22,6 +22,7 @@ class EnrolmentFollower:
     """A FollowedTable of one value. On the loop."""
 
     name = "enrolment"
+    bound = None
     period_ms = PERIOD_MS
 
     def __init__(self, disk: Disk, path: str, *, store_id: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from thermocline.broker.replicas.log_bound import LogBound
 from thermocline.broker.replicas.master_metadata import MasterMetadata
 
 PERIOD_MS = 10_000
@@ -14,6 +15,11 @@ class FollowedTable(Protocol):
     """See the module. On the loop, of which it takes no more than slices.py allows at a time."""
 
     name: str
+
+    @property
+    def bound(self) -> LogBound | None:
+        """Of a table that counts when the log is as far as the master's."""
+        ...
 
     @property
     def period_ms(self) -> int:

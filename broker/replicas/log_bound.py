@@ -5,8 +5,12 @@ one back into a queue, and counts what it was made from as done. A slave that to
 the record would, as the next master, do neither again: an acknowledged message would be lost.
 
 An answer is fetched first, then the end of the master's log, which only grows: the slave waits for that end. Where its
-log is further behind than `WAIT_MS`, the answer is kept, and counts the next time, if the log has come so far by then.
-RocketMQ's slaves take all at once.
+log is not so far within `WAIT_MS`, the answer is kept; the table is due again when it is, and the answer counts then,
+unless the log has what a newer one stands for as well.
+
+A slave reports to its master where its log ends, from which it is in sync, when it has followed all tables. Meanwhile a
+log that is behind does not move, since the master sends nothing before a report: so `is_behind` allows it to report,
+as no such report can bring it in sync. RocketMQ's slaves take all at once.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from thermocline.broker.replicas.master_metadata import MasterMetadata
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.offsets import PhysicalOffset
 
-WAIT_MS = 1_000
+WAIT_MS = 100
 STEP_MS = 10
 
 
@@ -33,11 +37,22 @@ class _Answer(msgspec.Struct, frozen=True):
 class LogBound:
     """The answers to one question. One call at a time, which may be cancelled. Owner: the hot process's loop."""
 
-    def __init__(self, log_end: Callable[[], PhysicalOffset]) -> None:
-        """`log_end`: of this broker's log."""
+    def __init__(self, log_end: Callable[[], PhysicalOffset], *, period_ms: int) -> None:
+        """`log_end`: of this broker's log. `period_ms`: how often the master is asked."""
         self._log_end = log_end
+        self._period_ms = period_ms
         self._taken: _Answer | None = None
         self._waiting: _Answer | None = None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether an answer waits for a part of the log that is not here."""
+        return self._waiting is not None and self._log_end() < self._waiting.log_end
+
+    @property
+    def period_ms(self) -> int:
+        """How often the master is to be asked: at once when an answer waits for the log no longer."""
+        return self._period_ms if self._waiting is None or self.is_behind else 0
 
     async def newest(self, master: MasterMetadata, ask: Callable[[], Awaitable[bytes]]) -> bytes:
         """What the master answers to `ask`, or has answered the time before; the log here has all that it stands for.
@@ -47,17 +62,20 @@ class LogBound:
             ResponseError, InvalidRequestError: As of `ask` and `MasterMetadata.log_end`.
         """
         body, taken = await ask(), self._taken
-        if taken is not None and (taken.master, taken.body) == (master.address, body):
-            if self._log_end() >= taken.log_end:  # it was cut since otherwise
-                return body
+        is_same = taken is not None and (taken.master, taken.body) == (master.address, body)
+        if taken is not None and is_same and self._log_end() >= taken.log_end:  # else the log was cut since
+            self._waiting = None
+            return body
         answer = _Answer(master.address, body, await master.log_end())
-        if not await self._reaches(answer.log_end):
-            before, self._waiting = self._waiting, answer
-            if before is None or before.master != master.address or self._log_end() < before.log_end:
-                raise UnavailableError(
-                    "the log is behind its master's", log_end=self._log_end(), master_log_end=answer.log_end
-                )
+        before, self._waiting = self._waiting, answer
+        if await self._reaches(answer.log_end):
+            self._waiting = None
+        elif before is not None and before.master == master.address and self._log_end() >= before.log_end:
             answer = before
+        else:
+            raise UnavailableError(
+                "the log is behind its master's", log_end=self._log_end(), master_log_end=answer.log_end
+            )
         self._taken = answer
         return answer.body
 

@@ -43,7 +43,9 @@ class FollowedTableStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetadataFollower:
-    """Follows one master at a time. `start` once, `close` as often as wanted. Owner: the hot process's loop."""
+    """Follows one master at a time. `start` once, `close` as often as wanted. Owner: the hot process's loop.
+
+    Tables that are bound to the log are followed last: they may wait for it (log_bound.py)."""
 
     def __init__(
         self,
@@ -57,7 +59,7 @@ class MetadataFollower:
         self._client = client
         self._master_address = master_address
         self._clock = clock
-        self._followed = [_Followed(table) for table in tables]
+        self._followed = [_Followed(table) for table in sorted(tables, key=lambda table: table.bound is not None)]
         self._master: MasterMetadata | None = None
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
@@ -120,6 +122,16 @@ class MetadataFollower:
         if self._master is None or self._master.address != self._master_address():
             return False
         return all(each.is_followed for each in self._followed)
+
+    @property
+    def waits_for_log(self) -> bool:
+        """Whether the present master has answered for every table that is not bound to the log, and one that is waits
+        for a part of the log that is not here."""
+        if self._master is None or self._master.address != self._master_address():
+            return False
+        bounds = [each.table.bound for each in self._followed if each.table.bound is not None]
+        others = (each for each in self._followed if each.table.bound is None)
+        return any(bound.is_behind for bound in bounds) and all(each.is_followed for each in others)
 
     def status(self) -> list[FollowedTableStatus]:
         """How each table stands."""

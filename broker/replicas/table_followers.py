@@ -46,6 +46,7 @@ class GroupsFollower:
     """Follows how groups are set up, and what they may not do."""
 
     name = "groups"
+    bound = None
     period_ms = PERIOD_MS
 
     def __init__(self, groups: GroupTable) -> None:
@@ -77,7 +78,6 @@ class OffsetsFollower:
     """Follows consumer offsets, and which hand-offs they include."""
 
     name = "consumer offsets"
-    period_ms = PERIOD_MS
 
     def __init__(
         self, offsets: ConsumerOffsets, persister: ConfigPersister, *, log_end: Callable[[], PhysicalOffset]
@@ -86,12 +86,17 @@ class OffsetsFollower:
         self._offsets = offsets
         self._persister = persister
         self._log_end = log_end
-        self._bound = LogBound(log_end)
+        self.bound = LogBound(log_end, period_ms=PERIOD_MS)
+
+    @property
+    def period_ms(self) -> int:
+        """See FollowedTable."""
+        return self.bound.period_ms
 
     async def follow(self, master: MasterMetadata) -> bool:
         """See FollowedTable."""
         log_end = self._log_end()
-        text = await self._bound.newest(master, master.consumer_offsets)
+        text = await self.bound.newest(master, master.consumer_offsets)
         reading = _OffsetsReading(self._offsets)
         await run_in_slices(reading.steps(text))
         if reading.is_news:
@@ -145,22 +150,27 @@ class DelayFollower:
     """Follows how far the delay levels are delivered."""
 
     name = "delay offsets"
-    period_ms = PERIOD_MS
 
     def __init__(self, delays: DelayService, *, log_end: Callable[[], PhysicalOffset]) -> None:
         """`log_end`: of this broker's log."""
         self._delays = delays
-        self._bound = LogBound(log_end)
+        self.bound = LogBound(log_end, period_ms=PERIOD_MS)
+
+    @property
+    def period_ms(self) -> int:
+        """See FollowedTable."""
+        return self.bound.period_ms
 
     async def follow(self, master: MasterMetadata) -> bool:
         """See FollowedTable."""
-        return await self._delays.follow(await self._bound.newest(master, master.delay_offsets))
+        return await self._delays.follow(await self.bound.newest(master, master.delay_offsets))
 
 
 class RequestModesFollower:
     """Follows which groups pop which topics."""
 
     name = "request modes"
+    bound = None
     period_ms = PERIOD_MS
 
     def __init__(self, modes: RequestModeTable) -> None:
@@ -175,6 +185,7 @@ class UsersFollower:
     """Follows users and policies."""
 
     name = "users and policies"
+    bound = None
     period_ms = PERIOD_MS
 
     def __init__(self, store: AuthStore) -> None:
@@ -197,7 +208,6 @@ class TimerCheckpointFollower:
     """Follows how far timed messages are delivered."""
 
     name = "timer checkpoint"
-    period_ms = TIMER_PERIOD_MS
 
     def __init__(
         self,
@@ -210,7 +220,7 @@ class TimerCheckpointFollower:
         """`path`: of the checkpoint, for messages. `log_end`: of this broker's log."""
         self._timers = timers
         self._persister = persister
-        self._bound = LogBound(log_end)
+        self.bound = LogBound(log_end, period_ms=TIMER_PERIOD_MS)
         persister.register(
             CHECKPOINT_FILE_NAME,
             path,
@@ -218,9 +228,14 @@ class TimerCheckpointFollower:
             write=timers.write_checkpoint,
         )
 
+    @property
+    def period_ms(self) -> int:
+        """See FollowedTable."""
+        return self.bound.period_ms
+
     async def follow(self, master: MasterMetadata) -> bool:
         """See FollowedTable."""
-        checkpoint = await self._bound.newest(master, master.timer_checkpoint)
+        checkpoint = await self.bound.newest(master, master.timer_checkpoint)
         try:
             is_new = self._timers.follow_checkpoint(checkpoint)
         except ValueError as error:
@@ -234,6 +249,7 @@ class TimerMetricsFollower:
     """Follows how many timed messages of each topic wait."""
 
     name = "timer metrics"
+    bound = None
     period_ms = PERIOD_MS
 
     def __init__(self, timers: FollowedTimers, persister: ConfigPersister, *, path: str) -> None:

@@ -46,6 +46,7 @@ class TopicsFollower:
     """Follows topics and mappings."""
 
     name = "topics"
+    bound = None
 
     def __init__(
         self,

@@ -99,6 +99,9 @@ def test_a_timed_message_may_come_twice_of_a_broker_of_rocketmq_that_took_over_w
     copies = [there("java-timed-0", waits.due_ms + 10)] * 2
     of_both = replace(EVENTS, is_queued_twice=True)
     assert check_stored("java-timed", copies, [waits], of_both)["queued twice"] == 1
+    before = there("java-timed-0", OUTAGE.killed_ms - 400)
+    soon = replace(waits, due_ms=before.store_ms)
+    assert check_stored("java-timed", [before, *copies], [soon], of_both)["queued twice"] == 2
     for producer, outcome, events in (
         ("java-timed", waits, EVENTS),
         ("java-timed", replace(waits, sent_ms=OUTAGE.killed_ms - 60_000), of_both),

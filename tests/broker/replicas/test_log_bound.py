@@ -94,7 +94,7 @@ async def test_offsets_of_a_group_count_when_the_log_is_here(tmp_path: Path) -> 
 async def test_a_log_that_stays_behind_has_what_was_answered_before(tmp_path: Path) -> None:
     async with with_a_message_due(tmp_path) as (master, _):
         own = [PhysicalOffset(0)]
-        bound = LogBound(lambda: own[0])
+        bound = LogBound(lambda: own[0], period_ms=TEN_SECONDS_MS)
         async with RemotingClient() as client:
             metadata = MasterMetadata(client, master.address)
 
