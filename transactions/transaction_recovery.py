@@ -2,7 +2,8 @@
 
     1. Half messages at or behind the half progress are open, unless an op message at or behind the op progress names
        them.
-    2. The records of those are read: of several copies of one transaction only the last one is open.
+    2. The records from the first of those on are read: of several copies of one transaction only the last one may be
+       open. A copy of RocketMQ's does not name the first one: it has the same id, and was asked about once more.
     3. What cannot be read is left out.
     4. Those whose committed message is in the log have ended: their op messages are written soon.
 
@@ -20,7 +21,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from thermocline.remoting.offsets import QUEUE_START, QueueOffset
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset, offset_range
 from thermocline.remoting.topic_validation import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_HALF_TOPIC
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues import ConsumeQueue
@@ -78,26 +79,64 @@ def _read_open(
     store: MessageStore, queue: ConsumeQueue, table: TransactionTable, counts: Counter[str], *, now_ms: int
 ) -> None:
     transaction_ids: dict[QueueOffset, str | None] = {}  # by origin, of what is open
-    half_offset = table.next_open(table.base, table.end)
-    while half_offset is not None:
+    unnamed = _UnnamedCopies()
+    for half_offset in _from_first_open(table):
+        is_open = table.state(half_offset) is TransactionState.OPEN
         record = record_at(store, queue, half_offset)
         half = None if record is None else HalfMessage.read(record)
         if half is None:
-            table.finish(half_offset, TransactionState.MISSING, now_ms=now_ms)
-        else:
-            assert half.origin is not None
-            is_copy = half.origin != half_offset
-            is_known = half.origin in transaction_ids
-            if is_copy and is_known and transaction_ids[half.origin] != half.transaction_id:
-                # Not written by us: a client's own property. It stands for itself.
-                logger.warning("half message names another as its origin half_offset=%d", half_offset)
-                is_known = False
-            elif is_copy:
-                table.move(half.origin, half_offset, now_ms=now_ms)
-            transaction_ids[half.origin] = half.transaction_id
-            if not is_known:
-                counts[half.real_topic] += 1
-        half_offset = table.next_open(half_offset + 1, table.end)
+            if is_open:
+                table.finish(half_offset, TransactionState.MISSING, now_ms=now_ms)
+            continue
+        assert half.origin is not None
+        first = unnamed.origin_of(half)
+        if first is not None:
+            table.move(first, half_offset, now_ms=now_ms)
+            if is_open:
+                unnamed.add(half, first)
+            else:
+                counts[half.real_topic] -= 1
+            continue
+        if not is_open:
+            continue
+        unnamed.add(half, half.origin)
+        is_copy = half.origin != half_offset
+        is_known = half.origin in transaction_ids
+        if is_copy and is_known and transaction_ids[half.origin] != half.transaction_id:
+            # Not written by us: a client's own property. It stands for itself.
+            logger.warning("half message names another as its origin half_offset=%d", half_offset)
+            is_known = False
+        elif is_copy:
+            table.move(half.origin, half_offset, now_ms=now_ms)
+        transaction_ids[half.origin] = half.transaction_id
+        if not is_known:
+            counts[half.real_topic] += 1
+
+
+def _from_first_open(table: TransactionTable) -> Iterator[QueueOffset]:
+    """The offsets from the first open half message on: what has ended may be the copy of an open one."""
+    first = table.next_open(table.base, table.end)
+    if first is not None:
+        yield from offset_range(first, table.end)
+
+
+class _UnnamedCopies:
+    """Open half messages by what their next copy has, where the copy does not name them."""
+
+    def __init__(self) -> None:
+        self._origins: dict[tuple[str, str, int, int], QueueOffset] = {}
+
+    def add(self, half: HalfMessage, origin: QueueOffset) -> None:
+        """One that is open, and may have a copy."""
+        if half.transaction_id is not None:
+            key = half.transaction_id, half.real_topic, half.real_queue_id, half.check_times + 1
+            self._origins.setdefault(key, origin)
+
+    def origin_of(self, half: HalfMessage) -> QueueOffset | None:
+        """The first one of the open half message of which this one is the copy; None if it is of none."""
+        if half.transaction_id is None or not half.check_times or half.origin != half.record.queue_offset:
+            return None
+        return self._origins.pop((half.transaction_id, half.real_topic, half.real_queue_id, half.check_times), None)
 
 
 def _open(store: MessageStore, queue: ConsumeQueue, table: TransactionTable) -> Iterator[HalfMessage]:
