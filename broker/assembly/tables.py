@@ -67,6 +67,7 @@ class Tables:
             journal=self._journal,
             config=lambda: settings.broker,
             system_topics=system_topic_names(config, delay_level_count=self._delay_level_count),
+            steady_clock=base.steady_clock,
             limits=base.limits,
         )
         self.groups = GroupTable(
@@ -82,7 +83,7 @@ class Tables:
         self.filters = MessageFilters(self.turns, is_enabled=lambda: settings.broker.property_filter)
         self.consumer_filters = ConsumerFilterTable(self.filters, clock=clock)
         self.request_modes = RequestModeTable(self.persister)
-        self.holds = GroupHolds(clock=clock)
+        self.holds = GroupHolds(clock=base.steady_clock)
         self.locks = QueueLocks(
             live_ms=config.queue_lock_live_ms,
             clock=base.steady_clock,

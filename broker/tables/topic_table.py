@@ -95,15 +95,13 @@ class TopicTable:
         journal: TopicJournal,
         config: Callable[[], BrokerConfig],
         system_topics: Iterable[str],
+        steady_clock: Callable[[], int],
         limits: LimitCounts | None = None,
     ) -> None:
-        """`limits`: where refusals by limits are counted."""
-        self._creations = CreationLimits(
-            TOPICS, config=config, clock=store.clock.now_ms, limits=limits or LimitCounts()
-        )
-        self._pop_creations = CreationLimits(
-            POP_RETRY_TOPICS, config=config, clock=store.clock.now_ms, limits=limits or LimitCounts()
-        )
+        """`steady_clock`: ms, for limits of a minute. `limits`: where refusals by limits are counted."""
+        limits = limits or LimitCounts()
+        self._creations = CreationLimits(TOPICS, config=config, clock=steady_clock, limits=limits)
+        self._pop_creations = CreationLimits(POP_RETRY_TOPICS, config=config, clock=steady_clock, limits=limits)
         self._journal = journal
         self._folding: asyncio.Task[None] | None = None
         self._fold_timer: asyncio.TimerHandle | None = None

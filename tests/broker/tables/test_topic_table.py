@@ -62,7 +62,12 @@ async def open_parts(disk: SimulatedDisk, clock: Clock, **settings: int) -> Part
     config = BrokerConfig(**settings)  # type: ignore[arg-type]
     journal = TopicJournal(disk, CONFIG.topic_births_path)
     topics = TopicTable(
-        store=store, persister=persister, journal=journal, config=lambda: config, system_topics={"TBW102"}
+        store=store,
+        persister=persister,
+        journal=journal,
+        config=lambda: config,
+        system_topics={"TBW102"},
+        steady_clock=clock.steady,
     )
     persister.register(JOURNAL_NAME, CONFIG.topic_births_path, journal.encode, write=journal.write)
     persister.register(FILE_NAME, TOPICS_PATH, topics.encode)
