@@ -79,6 +79,7 @@ class Tables:
             pairs_max=lambda: settings.broker.offset_pairs_max,
             limits=base.limits,
         )
+        self.topics.forget_offsets = self._forget_offsets
         self.turns = LoopTurns(call_soon=asyncio.get_running_loop().call_soon)
         self.filters = MessageFilters(self.turns, is_enabled=lambda: settings.broker.property_filter)
         self.consumer_filters = ConsumerFilterTable(self.filters, clock=clock)
@@ -159,6 +160,10 @@ class Tables:
         if self.topics.topics_with_ttl():
             with contextlib.suppress(UnavailableError):  # logged where it was written
                 await self.kept_clock.keep()
+
+    async def _forget_offsets(self, topic: str) -> None:
+        self.offsets.remove_topic(topic)
+        await self.persister.save_changed(consumer_offsets.FILE_NAME)
 
     @property
     def _clock_path(self) -> str:
