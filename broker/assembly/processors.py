@@ -123,7 +123,12 @@ def table_processors(
             limits=base.limits,
         ),
         GroupProcessor(
-            settings=settings, groups=tables.groups, offsets=tables.offsets, stats=base.stats, limits=base.limits
+            settings=settings,
+            groups=tables.groups,
+            offsets=tables.offsets,
+            stats=base.stats,
+            persister=tables.persister,
+            limits=base.limits,
         ),
         ClientProcessor(
             settings=settings,
