@@ -2,8 +2,8 @@
 
 This broker's own come from its topic table, the others' from a NameServer, which is queried per requested topic, once
 in `loadBalancePollNameServerInterval`. While no NameServer answers, the last answer stays in use.
-Bound: TOPICS_MAX topics are remembered. A name that no topic can have is neither asked for nor remembered: clients
-choose it, and it may have megabytes.
+Bound: TOPICS_MAX topics are remembered. A name that is too long for a topic is neither asked for nor remembered:
+clients choose it, and it may have megabytes.
 Owner: the hot process's event loop.
 Source: broker/topic/TopicRouteInfoManager.java, Apache RocketMQ 5.3.
 """
@@ -21,11 +21,11 @@ from thermocline.broker.settings import BrokerConfig
 from thermocline.broker.tables import TopicTable
 from thermocline.remoting.bodies import PERM_READ, MessageQueue, TopicRouteData
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.errors import InvalidParameterError, MQError
+from thermocline.remoting.errors import MQError
 from thermocline.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.remoting.topic_validation import check_topic
+from thermocline.remoting.topic_validation import RETRY_TOPIC_CHARACTERS_MAX
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class ClusterQueues:
 
     async def find(self, topic: str) -> list[MessageQueue] | None:
         """The queues that consumers may read; None when no broker has the topic. Cancelling is safe."""
-        if topic not in self._topics and not is_possible_topic(topic):
+        if len(topic) > RETRY_TOPIC_CHARACTERS_MAX and topic not in self._topics:
             return None
         route = self._routes.get(topic)
         if route is None or self._clock() - route.asked_ms >= self._config().route_poll_interval_ms:
@@ -105,12 +105,3 @@ class ClusterQueues:
             if data.broker_name != own_name and data.perm & PERM_READ
             for number in range(data.read_queue_nums)
         )
-
-
-def is_possible_topic(name: str) -> bool:
-    """Whether a topic may have this name."""
-    try:
-        check_topic(name)
-    except InvalidParameterError:
-        return False
-    return True
