@@ -361,6 +361,16 @@ async def test_one_message_wakes_one_waiter_and_the_next_wakes_the_next(broker: 
     assert bodies(popped(await third.wait_answer(opaques[2]))) == [b"c"]
 
 
+@pytest.mark.parametrize("count", [0, -(2**31)])
+async def test_a_pop_that_wants_no_message_keeps_none_from_others(broker: DataBroker, count: int) -> None:
+    """It gets one, as a pull does: it would be woken for each in their place, and wait on."""
+    none, other = PopClient(broker), PopClient(broker)
+    opaques = [none.ask_pop(pollTime=15_000, maxMsgNums=count), other.ask_pop(pollTime=15_000, maxMsgNums=1)]
+    other.send(b"a", b"b")
+    assert bodies(popped(await none.wait_answer(opaques[0]))) == [b"a"]
+    assert bodies(popped(await other.wait_answer(opaques[1]))) == [b"b"]
+
+
 async def test_a_pop_of_one_queue_waits_for_that_one(broker: DataBroker) -> None:
     client = PopClient(broker)
     opaque = client.ask_pop(pollTime=15_000, queueId=1)
