@@ -7,7 +7,9 @@ import re
 from dataclasses import Field, fields
 
 from tests.docs.pages import DOCS, ROOT, TableRow, code, table_rows
+from thermocline.broker.pops.pop_admission import ATTEMPT_CHARACTERS_MAX
 from thermocline.broker.process.loop_turns import JOBS_MAX
+from thermocline.broker.processors.hand_off import RECEIPT_CHARACTERS_MAX
 from thermocline.broker.processors.messages.cold_flow import THRESHOLDS_MAX
 from thermocline.broker.pulls import WAITING_CHARACTERS_MAX
 from thermocline.broker.pulls.cold_pull_limits import COLD_PULLS_CONNECTION_MAX, COLD_PULLS_MAX
@@ -56,6 +58,8 @@ BOUNDS = {
     "bytes that wait for the flush, with `SYNC_FLUSH`": (UNFLUSHED_BYTES_MAX,),
     "characters of the expression and other texts of a pull, POP or notification that waits": (WAITING_CHARACTERS_MAX,),
     "calls of the broker to one client without an answer": (ConnectionLimits().calls_pending_max,),
+    "characters of the attempt id of a POP": (ATTEMPT_CHARACTERS_MAX,),
+    "characters of the id of a receipt by which a group is handed over": (RECEIPT_CHARACTERS_MAX,),
 }
 """Bounds without a setting."""
 

@@ -258,6 +258,7 @@ async def test_a_message_without_room_for_its_receipt_is_answered_as_it_is(broke
         ({"exp": "||"}, 23, "parse the consumer's subscription failed"),
         ({"exp": "a > 1", "expType": "SQL92"}, 1, "The broker does not support consumer to filter message by SQL92"),
         ({"maxMsgNums": "x"}, 1, "a custom field cannot be read"),
+        ({"attemptId": "a" * 256, "order": True}, 29, "the attempt id is too long"),
     ],
 )
 async def test_invalid_pops_are_refused(broker: DataBroker, fields: dict[str, Any], code: int, remark: str) -> None:
