@@ -21,6 +21,7 @@ Source: remoting/Configuration.java, Apache RocketMQ 5.3.
 import asyncio
 import logging
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, get_origin, get_type_hints
@@ -51,6 +52,7 @@ BLACK_LIST = frozenset(
 
 HOUR_MS = 3_600_000
 LONG_MAX = (1 << 63) - 1
+_LINE_BREAKS = re.compile(r"\s*[\r\n]\s*")
 
 SECTIONS: Mapping[
     str, type[BrokerConfig] | type[StoreConfig] | type[TierConfig] | type[TlsConfig] | type[AuthConfig]
@@ -115,6 +117,11 @@ def _parse_number(text: str) -> float:
     return value
 
 
+def _parse_text(text: str) -> str:
+    """On one line: settings are shown a line each, as RocketMQ shows them, and come back from tools like that."""
+    return _LINE_BREAKS.sub(" ", text.strip())
+
+
 def _parse_flush_type(text: str) -> FlushDiskType:
     try:
         return FlushDiskType(text.strip().upper())
@@ -169,7 +176,7 @@ _TEXTS_BY_TYPE: Mapping[type, tuple[Callable[[str], Any], Callable[[Any], str]]]
     bool: (_parse_boolean, _show_boolean),
     int: (_parse_integer, str),
     float: (_parse_number, str),
-    str: (str.strip, str),
+    str: (_parse_text, str),
     tuple: (_parse_hours_of_day, _show_hours_of_day),
     FlushDiskType: (_parse_flush_type, lambda value: str(value.value)),
     BrokerRole: (_parse_role, _show_role),
@@ -367,7 +374,8 @@ class BrokerSettings:
         shown = {}
         for setting in SETTINGS.values():
             shown[setting.name] = setting.show(getattr(getattr(self, setting.section), setting.field))
-        shown.update(self._waiting)
+        for name, text in self._waiting.items():
+            shown[name] = SETTINGS[name].show(SETTINGS[name].parse(text))
         shown[COLD_URL] = masked_url(shown[COLD_URL])
         shown = {name: shown_tls(name, text) for name, text in shown.items()}
         shown.update({name: MASK for name in ACCESS_SECRETS if shown[name]})

@@ -348,6 +348,23 @@ async def test_a_value_that_flags_stand_above_is_not_shown_as_the_one_in_force(t
     assert decode_changes(settings.encode()).settings == {"regionId": "changed", "traceOn": "false"}
 
 
+async def test_a_setting_of_several_lines_is_shown_on_one(tmp_path: Path) -> None:
+    """A tool that sends back what it was shown would change it, and set what stands in its other lines."""
+    data = b'''
+        [broker]
+        quotas = """
+            topic Orders sendBytes=1048576;
+            address * sendRequests=1000
+        """
+    '''
+    quotas = load(file_source("broker.toml", data)).broker.quotas
+    async with control_broker(tmp_path, config=BrokerConfig(listen_host="127.0.0.1", quotas=quotas)) as broker:
+        assert (await shown(broker))["quotas"] == "topic Orders sendBytes=1048576; address * sendRequests=1000"
+        assert (await broker.ask(25, body=b"regionId=one\\ntraceOn=false\nzoneName=a\\r\\n \\n b\n")).code == 0
+        values = await shown(broker)
+        assert (values["regionId"], values["zoneName"], values["traceOn"]) == ("one traceOn=false", "a b", "true")
+
+
 async def test_a_black_list_is_added_to_the_names_that_are_never_changed_from_afar(tmp_path: Path) -> None:
     config = BrokerConfig(listen_host="127.0.0.1", config_black_list="autoCreateTopicEnable; configBlackList")
     async with control_broker(tmp_path, config=config) as broker:
