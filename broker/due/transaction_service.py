@@ -30,7 +30,6 @@ from thermocline.broker.settings import CurrentConfig
 from thermocline.broker.state_files import ConfigPersister
 from thermocline.broker.tables import Client, ClientRegistry, ConsumerOffsets, TopicTable
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.headers.send import CheckTransactionStateRequestHeader
 from thermocline.remoting.request_code import RequestCode
@@ -108,7 +107,7 @@ class TransactionService:
         check_round = CheckRound(self._coordinator, self._store, now_ms=self._clock())
         check_round.has_parking_topic = TRANSACTION_CHECK_MAX_TIME_TOPIC in self._topics
         deadline = self._loop.time() + ROUND_S_MAX
-        stuck: set[Connection] = set()
+        stuck: set[object] = set()
         while not check_round.is_done and self._loop.time() < deadline:
             for question in check_round.step():
                 await self._ask(question, stuck)
@@ -145,7 +144,7 @@ class TransactionService:
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
-    async def _ask(self, question: CheckBack, stuck: set[Connection]) -> None:
+    async def _ask(self, question: CheckBack, stuck: set[object]) -> None:
         """Send a question. `stuck`: the connections for which this round has waited in vain."""
         may_send, topic = self._may_send, question.topic
         client = self._clients.next_producer(
