@@ -164,7 +164,7 @@ def loads_as(data: bytes | memoryview, value_type: type[T]) -> T:
         if len(data) > DIALECT_BYTES_MAX:
             # Too much for that. The registration of a broker with many topics may be: static ones have unquoted keys.
             with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                return msgspec.json.decode(_UNQUOTED_KEY.sub(_quote_key, bytes(data)), type=value_type)
+                return msgspec.json.decode(quote_integer_keys(data), type=value_type)
     return convert(read_exactly(data), value_type)
 
 
@@ -176,12 +176,17 @@ def loads_file_as(data: bytes | memoryview, value_type: type[T]) -> T:
     """
     data = bytes(data)
     if b"$ref" not in data:
-        for text in (data, _UNQUOTED_KEY.sub(_quote_key, data)):
+        for text in (data, quote_integer_keys(data)):
             try:
                 return msgspec.json.decode(text, type=value_type)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 continue  # the next form, or the slow way
     return convert(read_exactly(data, bytes_max=len(data)), value_type)
+
+
+def quote_integer_keys(data: bytes | memoryview) -> bytes:
+    """The text with quotes around integer keys that have none; what stands in a text is no key."""
+    return _UNQUOTED_KEY.sub(_quote_key, bytes(data))
 
 
 _UNQUOTED_KEY = re.compile(rb'"(?:[^"\\]|\\.)*+"|([{,]\s*+)(-?[0-9]++)(?=\s*:)', re.DOTALL)

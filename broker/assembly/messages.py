@@ -145,12 +145,14 @@ def _make_pulls(
         filters=tables.filters,
         store_host=base.store_host,
     )
+    limits = ColdPullLimits()
     finder = PullFinder(
         settings=base.settings,
         store=base.store,
         offsets=tables.offsets,
         cold=base.cold,
         cold_quota=reads.cold_quota,
+        limits=limits,
         visible=reads.visible,
         on_cold_read=base.stats.rates.add_get_time,
         near_bytes=near_bytes,
@@ -169,7 +171,7 @@ def _make_pulls(
         admission=admission,
         finder=finder,
         long_polling=long_polling,
-        limits=ColdPullLimits(),
+        limits=limits,
         quotas=tables.quotas,
         replica_reads=ReplicaReads(
             settings=base.settings,

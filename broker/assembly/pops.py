@@ -156,7 +156,7 @@ class PopPath:
             limits=base.limits,
         )
         admission = _make_admission(base, tables)
-        pulls = _make_pulls(base, tables, reads, near_bytes=near_bytes)
+        pulls = _make_pulls(base, tables, reads, limits=self._limits, near_bytes=near_bytes)
         finder = PopFinder(
             settings=settings,
             store=base.store,
@@ -273,13 +273,16 @@ def _make_admission(base: Base, tables: Tables) -> PopAdmission:
     )
 
 
-def _make_pulls(base: Base, tables: Tables, reads: Reads, *, near_bytes: int | None) -> PullFinder:
+def _make_pulls(
+    base: Base, tables: Tables, reads: Reads, *, limits: ColdPullLimits, near_bytes: int | None
+) -> PullFinder:
     return PullFinder(
         settings=base.settings,
         store=base.store,
         offsets=tables.offsets,
         cold=base.cold,
         cold_quota=reads.cold_quota,
+        limits=limits,
         visible=reads.visible,
         on_cold_read=base.stats.rates.add_get_time,
         near_bytes=near_bytes,

@@ -123,7 +123,12 @@ def table_processors(
             limits=base.limits,
         ),
         GroupProcessor(
-            settings=settings, groups=tables.groups, offsets=tables.offsets, stats=base.stats, limits=base.limits
+            settings=settings,
+            groups=tables.groups,
+            offsets=tables.offsets,
+            stats=base.stats,
+            persister=tables.persister,
+            limits=base.limits,
         ),
         ClientProcessor(
             settings=settings,
@@ -173,7 +178,9 @@ def table_processors(
             groups=tables.groups,
             clients=tables.clients,
             request_modes=tables.request_modes,
-            queues=ClusterQueues(tables.topics, cluster.registration, config=lambda: settings.broker, clock=base.clock),
+            queues=ClusterQueues(
+                tables.topics, cluster.registration, config=lambda: settings.broker, clock=base.steady_clock
+            ),
         ),
     )
 

@@ -67,6 +67,7 @@ class Tables:
             journal=self._journal,
             config=lambda: settings.broker,
             system_topics=system_topic_names(config, delay_level_count=self._delay_level_count),
+            steady_clock=base.steady_clock,
             limits=base.limits,
         )
         self.groups = GroupTable(
@@ -78,11 +79,12 @@ class Tables:
             pairs_max=lambda: settings.broker.offset_pairs_max,
             limits=base.limits,
         )
+        self.topics.forget_offsets = self._forget_offsets
         self.turns = LoopTurns(call_soon=asyncio.get_running_loop().call_soon)
         self.filters = MessageFilters(self.turns, is_enabled=lambda: settings.broker.property_filter)
         self.consumer_filters = ConsumerFilterTable(self.filters, clock=clock)
         self.request_modes = RequestModeTable(self.persister)
-        self.holds = GroupHolds(clock=clock)
+        self.holds = GroupHolds(clock=base.steady_clock)
         self.locks = QueueLocks(
             live_ms=config.queue_lock_live_ms,
             clock=base.steady_clock,
@@ -158,6 +160,10 @@ class Tables:
         if self.topics.topics_with_ttl():
             with contextlib.suppress(UnavailableError):  # logged where it was written
                 await self.kept_clock.keep()
+
+    async def _forget_offsets(self, topic: str) -> None:
+        self.offsets.remove_topic(topic)
+        await self.persister.save_changed(consumer_offsets.FILE_NAME)
 
     @property
     def _clock_path(self) -> str:

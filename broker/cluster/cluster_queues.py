@@ -2,7 +2,8 @@
 
 This broker's own come from its topic table, the others' from a NameServer, which is queried per requested topic, once
 in `loadBalancePollNameServerInterval`. While no NameServer answers, the last answer stays in use.
-Bound: TOPICS_MAX topics are remembered.
+Bound: TOPICS_MAX topics are remembered. A name that is too long for a topic is neither asked for nor remembered:
+clients choose it, and it may have megabytes.
 Owner: the hot process's event loop.
 Source: broker/topic/TopicRouteInfoManager.java, Apache RocketMQ 5.3.
 """
@@ -24,6 +25,7 @@ from thermocline.remoting.errors import MQError
 from thermocline.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
+from thermocline.remoting.topic_validation import RETRY_TOPIC_CHARACTERS_MAX
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +60,8 @@ class ClusterQueues:
 
     async def find(self, topic: str) -> list[MessageQueue] | None:
         """The queues that consumers may read; None when no broker has the topic. Cancelling is safe."""
+        if len(topic) > RETRY_TOPIC_CHARACTERS_MAX and topic not in self._topics:
+            return None
         route = self._routes.get(topic)
         if route is None or self._clock() - route.asked_ms >= self._config().route_poll_interval_ms:
             await self._ask_once(topic)

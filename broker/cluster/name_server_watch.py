@@ -69,7 +69,11 @@ class NameServerWatch:
 
     async def _run(self) -> None:
         while True:
-            await self._look_up()
+            try:
+                await self._look_up()
+            except Exception:
+                # A bug must not have the broker follow its settings no more.
+                logger.exception("NameServers not looked up, a bug of ours")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._config().name_server_period_ms / 1000):
                     await self._due.wait()

@@ -1,7 +1,8 @@
 """Peer brokers: sends requests about physical queues to other brokers of the cluster, by broker name.
 
 A name's address comes from a NameServer, which is queried for a new name and after a failed call, at most once in
-ASK_AGAIN_MS. Connections are kept open as long as the peers keep them.
+ASK_AGAIN_MS; and beside a call when the last query was KEPT_MS ago: a broker that is no master any more may live on,
+and refuse each call. Connections are kept open as long as the peers keep them.
 Bound: CALLS_MAX calls at a time; more are refused, and clients ask again.
 Owner: the hot process's event loop.
 Source: remoting/rpc/RpcClientImpl.java, broker/out/BrokerOuterAPI.java, Apache RocketMQ 5.3.
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 CALLS_MAX = 1_024
 ASK_AGAIN_MS = 1_000
+KEPT_MS = 30_000
+"""As long as clients keep a route."""
 NAME_SERVER_TIMEOUT_MS = 3_000
 MASTER_ID = 0
 
@@ -33,7 +36,7 @@ class PeerBrokers:
     """The masters of the other brokers. `close` as often as wanted."""
 
     def __init__(self, registration: Registration, *, timeout_ms: Callable[[], int], clock: Callable[[], int]) -> None:
-        """`timeout_ms`: the default timeout of a call."""
+        """`timeout_ms`: the default timeout of a call. `clock`: steady, ms."""
         self._registration = registration
         self._timeout_ms = timeout_ms
         self._clock = clock
@@ -79,10 +82,9 @@ class PeerBrokers:
 
     async def _address_of(self, broker_name: str, *, or_slave: bool) -> str:
         if broker_name not in self._addresses and self._may_ask():
-            if self._asking is None:
-                self._asking = asyncio.get_running_loop().create_task(self._ask())
-                self._asking.add_done_callback(self._asked)
-            await asyncio.shield(self._asking)
+            await asyncio.shield(self._ask_once())
+        elif self._asked_ms is not None and self._clock() - self._asked_ms >= KEPT_MS:
+            self._ask_once()
         address = self._addresses.get(broker_name)
         if address is None and or_slave:
             address = self._slaves.get(broker_name)
@@ -92,6 +94,13 @@ class PeerBrokers:
 
     def _may_ask(self) -> bool:
         return self._asking is not None or self._asked_ms is None or self._clock() - self._asked_ms >= ASK_AGAIN_MS
+
+    def _ask_once(self) -> asyncio.Task[None]:
+        """The query that is under way, or a new one."""
+        if self._asking is None:
+            self._asking = asyncio.get_running_loop().create_task(self._ask())
+            self._asking.add_done_callback(self._asked)
+        return self._asking
 
     def _asked(self, task: asyncio.Task[None]) -> None:
         self._asking = None

@@ -410,6 +410,17 @@ class _Link:
 
     async def _run(self) -> None:
         """Stay registered until cancelled."""
+        while True:
+            try:
+                await self._stay_registered()
+            except Exception:
+                # A bug must not take the broker out of routes for good.
+                logger.exception("registration failed, a bug of ours name_server=%s", self.address)
+                await asyncio.sleep(RECONNECT_MS / 1000)
+
+    async def _stay_registered(self) -> None:
+        """Begin with all topics."""
+        self._is_full_due = True
         loop = asyncio.get_running_loop()
         period_ms = FIRST_PERIOD_MS
         due = loop.time()

@@ -52,7 +52,7 @@ FILE_NAME = "delayOffset.json"
 FIRST_PAUSE_MS = 1_000
 PAUSE_MS = 100
 IDLE_PAUSE_MS = 500
-"""While no level has a message: less than the shortest delay."""
+"""While no level has a message: less than the shortest delay, but for one of 0."""
 FAILURE_PAUSE_MS = 10_000
 SLICE_MESSAGES_MAX = 64
 
@@ -137,6 +137,7 @@ class DelayService:
         self._clock = clock
         self._flush_interval_ms = flush_interval_ms
         self._delays_ms = store.config.delay_levels_ms
+        self._idle_pause_ms = max(PAUSE_MS, min(IDLE_PAUSE_MS, min(self._delays_ms) // 2))
         self._offsets: dict[int, QueueOffset] = {}
         self._resting_until_ms: dict[int, int] = {}
         self._version = VersionCounter(clock)
@@ -209,7 +210,7 @@ class DelayService:
                 saved_ms = self._clock()
                 if self.changes.is_unsaved:
                     self._persister.request(FILE_NAME)
-            pause_ms = PAUSE_MS if self._is_waiting else min(IDLE_PAUSE_MS, min(self._delays_ms) // 2)
+            pause_ms = PAUSE_MS if self._is_waiting else self._idle_pause_ms
             await asyncio.sleep(0 if has_more else pause_ms / 1000)
 
     def deliver_slice(self) -> bool:

@@ -12,7 +12,8 @@
 
 Without open transactions a check round costs almost nothing: it compares two offsets.
 
-Bounds: a round ends after ROUND_S_MAX. If the connection of a producer is full, the round waits up to WRITABLE_S_MAX.
+Bounds: a round ends after ROUND_S_MAX. If the connection of a producer is full, the round waits up to WRITABLE_S_MAX,
+once: a producer that is still full then is asked nothing more in this round, so that a frozen one delays no others.
 If a round fails because the log accepts no writes, the next round tries again.
 Owner: the hot process's event loop.
 Source: TransactionalMessageCheckService.java, TransactionalOpBatchService.java,
@@ -20,7 +21,6 @@ AbstractTransactionalMessageCheckListener.java, Apache RocketMQ 5.3.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 
@@ -107,9 +107,10 @@ class TransactionService:
         check_round = CheckRound(self._coordinator, self._store, now_ms=self._clock())
         check_round.has_parking_topic = TRANSACTION_CHECK_MAX_TIME_TOPIC in self._topics
         deadline = self._loop.time() + ROUND_S_MAX
+        stuck: set[object] = set()
         while not check_round.is_done and self._loop.time() < deadline:
             for question in check_round.step():
-                await self._ask(question)
+                await self._ask(question, stuck)
             if check_round.needs_parking_topic and not check_round.has_parking_topic:
                 await self._topics.ensure(TRANSACTION_CHECK_MAX_TIME_TOPIC, queue_count=PARKING_QUEUES)
                 check_round.has_parking_topic = True
@@ -143,7 +144,8 @@ class TransactionService:
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
-    async def _ask(self, question: CheckBack) -> None:
+    async def _ask(self, question: CheckBack, stuck: set[object]) -> None:
+        """Send a question. `stuck`: the connections for which this round has waited in vain."""
         may_send, topic = self._may_send, question.topic
         client = self._clients.next_producer(
             question.producer_group, is_eligible=None if may_send is None else lambda one: may_send(one, topic)
@@ -155,6 +157,9 @@ class TransactionService:
                 question.transaction_id,
             )
             return
+        connection = client.connection
+        if connection in stuck and connection.is_full:
+            return  # a later round asks again
         header = CheckTransactionStateRequestHeader(
             topic=TRANSACTION_HALF_TOPIC,
             tran_state_table_offset=question.half_offset,
@@ -164,14 +169,15 @@ class TransactionService:
             offset_msg_id=question.offset_message_id,
             broker_name=self._settings.broker.broker_name,
         )
-        connection = client.connection
         connection.send(
             RemotingCommand.request(RequestCode.CHECK_TRANSACTION_STATE, header, body=question.record, oneway=True)
         )
         if connection.is_full:
-            with contextlib.suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(WRITABLE_S_MAX):
                     await connection.wait_writable()
+            except TimeoutError:
+                stuck.add(connection)
 
     # -- notes ---------------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Pop admission: checks whether a client may pop from a topic, and finds the filter of the request.
 
-Checked in RocketMQ's order: not too late; broker readable; message count within the limit; topic exists and is
-readable; queue id; group set up (made by its first use) and enabled; the expression.
+Checked in RocketMQ's order: not too late; broker readable; message count, and the attempt id, within the limit; topic
+exists and is readable; queue id; group set up (made by its first use) and enabled; the expression.
 
 The expression is the request's own, whatever heartbeats say: `*`, nothing, tags, or one of SQL92, as for pulls.
 Source: PopMessageProcessor.java, Apache RocketMQ 5.3.
@@ -22,6 +22,8 @@ from thermocline.remoting.errors import (
 from thermocline.remoting.headers.read import PopMessageRequestHeader
 
 MESSAGES_MAX = 32
+ATTEMPT_CHARACTERS_MAX = 255
+"""It is kept with each queue that is popped in order, in memory, in the log and in a file."""
 FAQ_TEXT = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 
@@ -61,6 +63,8 @@ class PopAdmission:
             raise InvalidParameterError(
                 f"the broker[{self._store_host[0]}] pop message's num is greater than {MESSAGES_MAX}"
             )
+        if len(header.attempt_id or "") > ATTEMPT_CHARACTERS_MAX:
+            raise InvalidParameterError("the attempt id is too long", characters=len(header.attempt_id or ""))
         self.check_place(header.topic, header.consumer_group, header.queue_id, remote_address=remote_address)
         topic, group = header.topic, header.consumer_group
         if not self._offsets.has_pair(topic, group):

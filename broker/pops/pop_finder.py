@@ -166,15 +166,17 @@ class PopFinder:
         """A harvest with nothing in it yet."""
         header = request.header
         config = self._settings.broker
+        # One that wants nothing would wait in front of others for ever, and be woken in their place.
+        wanted_count = max(1, header.max_msg_nums)
         chance = self._random.randrange(100)
         own = self._queues_from(header.topic, chance) if header.queue_id < 0 else [(header.topic, header.queue_id)]
         if header.order:
-            return PopHarvest(own, wanted_count=header.max_msg_nums)
+            return PopHarvest(own, wanted_count=wanted_count)
         is_v1 = not config.retry_topic_v2 or (config.read_retry_topic_v1 and chance % 2 == 0)
         name = pop_retry_topic_v1 if is_v1 else pop_retry_topic_v2
         retries = self._queues_from(name(header.topic, header.consumer_group), chance)
         is_retry_first = chance < config.pop_from_retry_percent
-        return PopHarvest(retries + own if is_retry_first else own + retries, wanted_count=header.max_msg_nums)
+        return PopHarvest(retries + own if is_retry_first else own + retries, wanted_count=wanted_count)
 
     def collect(self, request: PopRequest, wanted: Wanted, harvest: PopHarvest) -> None:
         """Read what is in memory or the local log.

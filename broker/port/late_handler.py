@@ -8,7 +8,8 @@ Nothing of the request is read but its code and its opaque.
 
     serve   requests go to the parts
     pause   the parts end, others come: what a slave refuses is refused at once, so that senders go on elsewhere;
-            all else (pulls, heartbeats, offsets) waits for the others, WAIT_S at the longest
+            all else (pulls, heartbeats, offsets) waits for the others, WAIT_S at the longest. If its connection has
+            ended by then, it is not served: nothing would forget it any more
 Bound: WAITING_MAX requests wait, of WAITING_BYTES_MAX each; beyond that they are refused.
 """
 
@@ -119,5 +120,7 @@ class LateHandler:
             self._waiting_count -= 1
         if self._handler is None:
             raise self._refusal(command)
+        if connection.is_closed:
+            return None
         answer = self._handler.handle(connection, command)
         return await answer if isinstance(answer, Awaitable) else answer

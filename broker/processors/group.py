@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping
 
 from thermocline.broker.processors.topic import is_same_version, page_of
 from thermocline.broker.settings import CurrentConfig
+from thermocline.broker.state_files import ConfigPersister
 from thermocline.broker.stats import BrokerStats
-from thermocline.broker.tables import ConsumerOffsets, GroupTable, check_names
+from thermocline.broker.tables import ConsumerOffsets, GroupTable, check_names, consumer_offsets
 from thermocline.remoting.bodies import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupListBody
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler, LimitCounts
@@ -41,9 +42,11 @@ class GroupProcessor:
         groups: GroupTable,
         offsets: ConsumerOffsets,
         stats: BrokerStats,
+        persister: ConfigPersister,
         limits: LimitCounts,
     ) -> None:
         self._settings = settings
+        self._persister = persister
         self._groups = groups
         self._offsets = offsets
         self._stats = stats
@@ -96,6 +99,8 @@ class GroupProcessor:
         await self._groups.delete(header.group_name)
         if header.clean_offset:
             self._offsets.remove_group(header.group_name)
+            # Were they still there after a crash, a group of this name would not begin anew.
+            await self._persister.save_changed(consumer_offsets.FILE_NAME)
         self._stats.remove_group(header.group_name)
         logger.info(
             "group deleted group=%s offsets=%s by=%s",

@@ -66,6 +66,9 @@ from thermocline.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
+RECEIPT_CHARACTERS_MAX = 255
+"""Its id is kept with the group's offsets."""
+
 
 class HandOffProcessor:
     """Serves hand-offs."""
@@ -130,6 +133,8 @@ class HandOffProcessor:
     async def prepare(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90151."""
         plan = HandOffBody.decode(command.body)
+        if len(plan.receipt_id) > RECEIPT_CHARACTERS_MAX:
+            raise InvalidParameterError("the receipt's id is too long", characters=len(plan.receipt_id))
         self._check_store(plan)  # before a group is made on a broker that is none of ours
         if self._groups.find_or_create(plan.group) is None:
             raise GroupNotFoundError("there is no such group", group=plan.group)

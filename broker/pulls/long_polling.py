@@ -17,7 +17,8 @@ Rules
     in turn, so that none is left out while messages keep coming.
   - Bounds: `waiters_max` in all and `connection_waiters_max` a connection, and WAITING_CHARACTERS_MAX in the texts of
     each; `park` refuses above them, and the pull is answered at once.
-  - Deadlines are kept in buckets of TICK_MS, so a pull costs no timer of its own; it may answer one tick late.
+  - Deadlines are kept in buckets of TICK_MS, so a pull costs no timer of its own; it may answer one tick late. What has
+    left is in none.
   - To park, leave, forget or be asked takes constant time for each waiter, however many wait at its queue.
 Belongs to the hot process's loop thread.
 Source: PullRequestHoldService.java, Apache RocketMQ 5.3.
@@ -66,13 +67,15 @@ TopicWatcher = Callable[[ConsumeQueue], None]
 
 
 class Place:
-    """A waiter's place. `waiter` is None once it has left; its bucket and its queue are not searched for it."""
+    """A waiter's place. `waiter` is None once it has left; its queue is not searched for it."""
 
-    __slots__ = ("looked_at", "queue", "waiter")
+    __slots__ = ("bucket", "looked_at", "queue", "waiter")
 
-    def __init__(self, queue: _Queue, waiter: Waiter) -> None:
+    def __init__(self, queue: _Queue, waiter: Waiter, bucket: int) -> None:
+        """`bucket`: of its deadline."""
         self.queue = queue
         self.waiter: Waiter | None = waiter
+        self.bucket = bucket
         self.looked_at = queue.arrivals
 
 
@@ -124,7 +127,7 @@ class LongPolling:
         self._limits = limits or LimitCounts()
         self._by_queue: dict[tuple[str, int], _Queue] = {}
         self._by_connection: dict[Connection, set[Place]] = {}
-        self._by_deadline: dict[int, list[Place]] = {}
+        self._by_deadline: dict[int, dict[Place, None]] = {}
         self._to_ask: deque[_Queue] = deque()
         self._asks_later = False
         self._count = 0
@@ -153,12 +156,12 @@ class LongPolling:
         queue = self._by_queue.get(key)
         if queue is None:
             queue = self._by_queue[key] = _Queue(key)
-        parked = Place(queue, waiter)
+        bucket = max(deadline_ms // TICK_MS + 1, self._expired_bucket + 1)
+        parked = Place(queue, waiter, bucket)
         queue.places.append(parked)
         queue.waiter_count += 1
         parked_of_connection.add(parked)
-        bucket = max(deadline_ms // TICK_MS + 1, self._expired_bucket + 1)
-        self._by_deadline.setdefault(bucket, []).append(parked)
+        self._by_deadline.setdefault(bucket, {})[parked] = None
         self._count += 1
         return parked
 
@@ -212,6 +215,12 @@ class LongPolling:
             return  # its answer closed the connection, which forgot it
         parked.waiter = None
         self._count -= 1
+        # Not kept until its deadline: a client may name one in ten minutes, and be answered at once, time after time.
+        of_deadline = self._by_deadline.get(parked.bucket)
+        if of_deadline is not None:
+            del of_deadline[parked]
+            if not of_deadline:
+                del self._by_deadline[parked.bucket]
         queue = parked.queue
         queue.remove_waiter()
         if not queue.waiter_count:

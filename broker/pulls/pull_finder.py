@@ -38,6 +38,7 @@ import msgspec
 
 from thermocline.broker.cold import ColdPull, ColdPullResult, ColdReads
 from thermocline.broker.process import total_memory_bytes
+from thermocline.broker.pulls.cold_pull_limits import ColdPullLimits
 from thermocline.broker.pulls.cold_read_quota import ColdReadQuota
 from thermocline.broker.pulls.pull_reply import PullAnswer
 from thermocline.broker.pulls.pull_request import PullRequest
@@ -106,17 +107,20 @@ class PullFinder:
         offsets: ConsumerOffsets,
         cold: ColdReads,
         cold_quota: ColdReadQuota,
+        limits: ColdPullLimits,
         visible: VisibleQueues,
         on_cold_read: Callable[[int], None],
         near_bytes: int | None = None,
     ) -> None:
-        """`on_cold_read` receives how many ms each read from the cold tier took: others take no measurable time.
+        """`limits`: those that the callers of `find_cold` are counted in. `on_cold_read` receives how many ms each read
+        from the cold tier took: others take no measurable time.
         `near_bytes`: how far behind the log's end messages count as being in memory; None: as settings say."""
         self._settings = settings
         self._store = store
         self._offsets = offsets
         self._cold = cold
         self._quota = cold_quota
+        self._cold_limits = limits
         self._visible = visible
         self._on_cold_read = on_cold_read
         self._near_bytes = near_bytes
@@ -179,7 +183,7 @@ class PullFinder:
         return self._read(header, wanted.codes, queue, start=start, end=end)
 
     async def find_cold(self, request: PullRequest, wanted: Wanted) -> PullAnswer:
-        """The same for a pull that needs the cold tier. Cancelling is safe.
+        """The same for a pull that needs the cold tier, and is counted in the limits. Cancelling is safe.
 
         Raises:
             UnavailableError: The tier cannot be asked now; the same pull may be retried.
@@ -198,7 +202,8 @@ class PullFinder:
         if offset >= bounds.end_offset:
             # Neither tier holds the offsets between: their messages were dropped, and are skipped.
             return self._stepped(queue, queue.min_offset)
-        await self._quota.wait(header.consumer_group)
+        while self._quota.is_used_up(header.consumer_group):
+            await self._cold_limits.while_waiting(lambda: self._quota.wait(header.consumer_group))
         clock = self._store.clock
         started_ms = clock.now_ms()
         result = await self._cold.pull(self._cold_pull(request, wanted))

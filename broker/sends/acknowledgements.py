@@ -10,7 +10,7 @@ Rules
   - Answers of one chunk wait together and leave together.
   - A flush that failed acknowledges nothing: what waited for it is answered SERVICE_NOT_AVAILABLE. One that takes
     longer than `sync_flush_timeout_ms` is answered FLUSH_DISK_TIMEOUT with the full answer, as RocketMQ does: the
-    message is in the log. Likewise FLUSH_SLAVE_TIMEOUT after `slaveTimeout`.
+    message is in the log, and shown when it is flushed. Likewise FLUSH_SLAVE_TIMEOUT after `slaveTimeout`.
   - Bound: with more than UNFLUSHED_BYTES_MAX appended and not flushed, or `sends_waiting_max` sends without their
     answer, further ones are refused (`check_room`). A chunk that has begun is taken whole.
   - What clients have sent waits in their connections while the loop is busy. When the loop has come late to two ticks
@@ -270,7 +270,10 @@ class Acknowledgements:
 
         def flushed(status: PutStatus) -> None:
             stored(status)
-            self._long_polling.arrived(queues)
+            if status is PutStatus.FLUSH_DISK_TIMEOUT:
+                self._show(queues, append_end)  # the flush has not ended: nothing more is to be seen yet
+            else:
+                self._long_polling.arrived(queues)
 
         self._stored.wait(append_end, flushed, now_ms=self._steady_clock())
 

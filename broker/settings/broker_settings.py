@@ -8,16 +8,20 @@ and `Setting.show` turn one into the other.
 
 A running broker
   - shows all settings, in properties text (`mqadmin getBrokerConfig`), keys in a URL masked;
-  - takes changes of them (`mqadmin updateBrokerConfig`): checked as a whole, durable before they count, in effect at
-    once where a setting is live and at the next start elsewhere. Names that are unknown, or without effect here, are
-    passed over, as RocketMQ does; a value that promises what is not built (official_settings/) is refused. A URL that
-    comes back as it was shown, masked, is no change.
+  - takes changes of them (`mqadmin updateBrokerConfig`), one after the other: each is checked as a whole, with what is
+    in force and with what the next start will have, so that the broker starts again; durable before they count, in
+    effect at once where a setting is live and at the next start elsewhere. Names that are unknown, or without effect
+    here, are passed over, as RocketMQ does; a value that promises what is not built (official_settings/) is refused. A
+    URL that comes back as it was shown, masked, is no change.
 Changes are kept in thermocline/settings.json of the store and stand above the configuration file at the next start;
 flags and environment stand above them.
 Source: remoting/Configuration.java, Apache RocketMQ 5.3.
 """
 
+import asyncio
 import logging
+import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, get_origin, get_type_hints
@@ -47,6 +51,8 @@ BLACK_LIST = frozenset(
 """Settings that no remote caller may change, independent of `configBlackList`."""
 
 HOUR_MS = 3_600_000
+LONG_MAX = (1 << 63) - 1
+_LINE_BREAKS = re.compile(r"\s*[\r\n]\s*")
 
 SECTIONS: Mapping[
     str, type[BrokerConfig] | type[StoreConfig] | type[TierConfig] | type[TlsConfig] | type[AuthConfig]
@@ -88,16 +94,32 @@ def _parse_boolean(text: str) -> bool:
 
 def _parse_integer(text: str) -> int:
     try:
-        return int(text.strip().replace("_", ""))
+        value = int(text.strip().replace("_", ""))
     except ValueError:
         raise ValueError("a whole number is needed") from None
+    return _in_long(value)
+
+
+def _in_long(value: int) -> int:
+    """A number that RocketMQ's settings, files of state and messages between processes can hold."""
+    if not -LONG_MAX <= value <= LONG_MAX:
+        raise ValueError("a whole number of 64 bits is needed")
+    return value
 
 
 def _parse_number(text: str) -> float:
     try:
-        return float(text.strip())
+        value = float(text.strip())
     except ValueError:
         raise ValueError("a number is needed") from None
+    if not math.isfinite(value):
+        raise ValueError("a number is needed")
+    return value
+
+
+def _parse_text(text: str) -> str:
+    """On one line: settings are shown a line each, as RocketMQ shows them, and come back from tools like that."""
+    return _LINE_BREAKS.sub(" ", text.strip())
 
 
 def _parse_flush_type(text: str) -> FlushDiskType:
@@ -143,7 +165,7 @@ def _show_ratio(value: float) -> str:
 
 
 def _parse_hours(text: str) -> int:
-    return round(_parse_number(text) * HOUR_MS)
+    return _in_long(round(_parse_number(text) * HOUR_MS))
 
 
 def _show_hours(value: int) -> str:
@@ -154,7 +176,7 @@ _TEXTS_BY_TYPE: Mapping[type, tuple[Callable[[str], Any], Callable[[Any], str]]]
     bool: (_parse_boolean, _show_boolean),
     int: (_parse_integer, str),
     float: (_parse_number, str),
-    str: (str.strip, str),
+    str: (_parse_text, str),
     tuple: (_parse_hours_of_day, _show_hours_of_day),
     FlushDiskType: (_parse_flush_type, lambda value: str(value.value)),
     BrokerRole: (_parse_role, _show_role),
@@ -325,6 +347,9 @@ class BrokerSettings:
         self.tier = tier
         self.version = VersionCounter(clock)
         self._changed: dict[str, str] = {}
+        self._waiting: dict[str, str] = {}
+        """Those of them that count from the next start on."""
+        self._updating = asyncio.Lock()
         self._listeners: list[Callable[[SettingsChange], None]] = []
 
     def add_listener(self, listener: Callable[[SettingsChange], None]) -> None:
@@ -349,7 +374,8 @@ class BrokerSettings:
         shown = {}
         for setting in SETTINGS.values():
             shown[setting.name] = setting.show(getattr(getattr(self, setting.section), setting.field))
-        shown.update({name: text for name, text in self._changed.items() if name in SETTINGS})
+        for name, text in self._waiting.items():
+            shown[name] = SETTINGS[name].show(SETTINGS[name].parse(text))
         shown[COLD_URL] = masked_url(shown[COLD_URL])
         shown = {name: shown_tls(name, text) for name, text in shown.items()}
         shown.update({name: MASK for name in ACCESS_SECRETS if shown[name]})
@@ -360,9 +386,20 @@ class BrokerSettings:
 
         Raises:
             PermissionDeniedError: A name may not be changed from afar; nothing changes.
-            InvalidParameterError: A value is none, or promises what is not built; nothing changes.
+            InvalidParameterError: A value is none, or promises what is not built, or contradicts others that are in
+                force or wait for the next start; nothing changes.
             UnavailableError: The change could not be written; nothing changes.
         """
+        async with self._updating:
+            change = await self._update(self._accepted(properties), persister)
+        logger.info("settings changed live=%s at_restart=%s", ",".join(change.live), ",".join(change.at_restart))
+        for listener in self._listeners:
+            listener(change)
+        return change
+
+    def _accepted(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """The settings in an update that have a meaning here, and differ where they could not be changed. Raises as
+        `update`."""
         kept = {name: text for name, text in self._shown().items() if name in _ACCESS_CONTROL & properties.keys()}
         if (BLACK_LIST | self.broker.black_list) & properties.keys() or any(
             properties[name].strip() != text for name, text in kept.items()
@@ -382,23 +419,17 @@ class BrokerSettings:
                     del accepted[name]
         if COLD_URL in accepted and is_masked(accepted[COLD_URL]):
             self._check_unchanged(accepted.pop(COLD_URL))
-        changed = {
-            section: replace(
-                getattr(self, section),
-                **{
-                    SETTINGS[name].field: parse_value(name, text, source="update")
-                    for name, text in accepted.items()
-                    if SETTINGS[name].section == section
-                },
-            )
-            for section in SECTIONS
-        }
-        check_user_quotas(changed["broker"], self.auth)
-        check_slave(changed["broker"], changed["tier"])
+        return accepted
+
+    async def _update(self, accepted: Mapping[str, str], persister: ConfigPersister) -> SettingsChange:
+        change = SettingsChange(
+            live=tuple(sorted(name for name in accepted if SETTINGS[name].is_live)),
+            at_restart=tuple(sorted(name for name in accepted if not SETTINGS[name].is_live)),
+        )
         if self.broker.controller_mode:
             check_unchanged_role(accepted)
-        else:
-            check_controlled(changed["broker"])
+        self._check(self._with({**self._waiting, **accepted}))
+        self._check(self._with({name: accepted[name] for name in change.live}))
         before, version_before = dict(self._changed), self.version.current
         self._changed.update(accepted)
         self.version.bump()
@@ -408,22 +439,36 @@ class BrokerSettings:
             self._changed = before
             self.version.current = version_before
             raise
-        change = SettingsChange(
-            live=tuple(sorted(name for name in accepted if SETTINGS[name].is_live)),
-            at_restart=tuple(sorted(name for name in accepted if not SETTINGS[name].is_live)),
-        )
-        for section in SECTIONS:
-            live = {
-                SETTINGS[name].field: getattr(changed[section], SETTINGS[name].field)
-                for name in change.live
+        self._waiting.update({name: accepted[name] for name in change.at_restart})
+        # Not what was checked: the role may have been changed while the file was written.
+        for section, config in self._with({name: accepted[name] for name in change.live}).items():
+            setattr(self, section, config)
+        return change
+
+    def _with(self, changes: Mapping[str, str]) -> dict[str, Any]:
+        """The settings as they are, by section, with these changes.
+
+        Raises:
+            InvalidParameterError: A value is none, or they contradict each other.
+        """
+        result: dict[str, Any] = {section: getattr(self, section) for section in SECTIONS}
+        for section, config in result.items():
+            values = {
+                SETTINGS[name].field: parse_value(name, text, source="update")
+                for name, text in changes.items()
                 if SETTINGS[name].section == section
             }
-            if live:
-                setattr(self, section, replace(getattr(self, section), **live))
-        logger.info("settings changed live=%s at_restart=%s", ",".join(change.live), ",".join(change.at_restart))
-        for listener in self._listeners:
-            listener(change)
-        return change
+            if values:
+                result[section] = replace(config, **values)
+        return result
+
+    def _check(self, settings: Mapping[str, Any]) -> None:
+        """Pass settings whose sections go together. Raises InvalidParameterError."""
+        check_user_quotas(settings["broker"], self.auth)
+        check_slave(settings["broker"], settings["tier"])
+        check_retention(settings["store"])
+        if not self.broker.controller_mode:
+            check_controlled(settings["broker"])
 
     def _drop_tls(self, accepted: dict[str, str]) -> None:
         """Take the TLS settings out of an update, in which they may stand as they are.
@@ -444,7 +489,7 @@ class BrokerSettings:
         Raises:
             InvalidParameterError: It is not what is shown now.
         """
-        shown = masked_url(self._changed.get(COLD_URL, self.tier.cold_url))
+        shown = masked_url(self._waiting.get(COLD_URL, self.tier.cold_url))
         if masked.strip() != shown:
             raise InvalidParameterError(f"{COLD_URL}: {MASK} stands for no key; give the whole URL", value=shown)
 
@@ -473,6 +518,20 @@ def check_user_quotas(broker: BrokerConfig, auth: AuthConfig) -> None:
         raise InvalidParameterError(
             "a quota of a user needs authenticationEnabled: without signatures it is not known who sends",
             setting="quotas",
+        )
+
+
+def check_retention(store: StoreConfig) -> None:
+    """Refuse an age that no log file is below: each would be deleted as soon as it is full.
+
+    Raises:
+        InvalidParameterError: It is below 0, which elsewhere may stand for "for ever".
+    """
+    if store.file_reserved_ms < 0:
+        raise InvalidParameterError(
+            "local files are kept for a time, 0 or more hours; messages that are to stay need a cold tier",
+            setting="fileReservedTime",
+            value=store.file_reserved_ms,
         )
 
 

@@ -40,6 +40,7 @@ from thermocline.broker.settings.broker_settings import (
     SECTIONS,
     SETTINGS,
     check_controlled,
+    check_retention,
     check_slave,
     check_user_quotas,
     parse_value,
@@ -170,6 +171,7 @@ def load_settings(sources: Iterable[PropertySource]) -> LoadedSettings:
         )
         check_user_quotas(loaded.broker, loaded.auth)
         check_slave(loaded.broker, loaded.tier)
+        check_retention(loaded.store)
         check_controlled(loaded.broker)
         return loaded
     except InvalidRequestError as error:

@@ -10,7 +10,6 @@ lowered to the first of those (`popped`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -42,11 +41,9 @@ _VERSIONED_FILES = frozenset(
     {names.TOPICS, names.STATIC_TOPICS, names.GROUPS, names.CONSUMER_OFFSETS, names.DELAY_OFFSETS}
 )
 _LEFT_OUT = frozenset({"dataVersion", "groupTopicMap", "popLogOffset", "pullOffsetTable"})
-_INTEGER_KEY = re.compile(rb"(?<=[{,\n])\s*(-?\d+)\s*:")
 _WITH_INTEGER_KEYS = frozenset(
     {names.CONSUMER_OFFSETS, names.DELAY_OFFSETS, names.CONSUMER_ORDERS, names.STATIC_TOPICS}
 )
-"""Names in these files are of topics and groups: no text in them looks like such a key."""
 
 
 def document_paths(config: StoreConfig) -> dict[str, str]:
@@ -58,7 +55,7 @@ def document_paths(config: StoreConfig) -> dict[str, str]:
 
 
 def read_document(disk: Disk, path: str, name: str) -> Any:
-    """The document in a file; None when there is no such file.
+    """The document in a file; None when there is no such file, or none that counts.
 
     Raises:
         CorruptDataError: The file cannot be read.
@@ -86,10 +83,12 @@ def _document(name: str, data: bytes) -> Any:
         changed = decode_changes(data).settings
         return {key: text for key, text in sorted(changed.items()) if key in SETTINGS and SETTINGS[key].is_live}
     if name in _WITH_INTEGER_KEYS:
-        data = _INTEGER_KEY.sub(rb'"\1":', data)
+        data = json_dialect.quote_integer_keys(data)
     try:
         value = json_dialect.loads(data)
     except InvalidRequestError as error:
+        if name == names.CONSUMER_FILTERS:
+            return None  # as the broker passes it over: nothing depends on it
         raise CorruptDataError("a state file cannot be read", file=name, reason=str(error)) from error
     return {key: member for key, member in value.items() if key not in _LEFT_OUT}
 

@@ -272,11 +272,12 @@ class ClientRegistry:
         return self._consumers.get(group)
 
     def find_consumer(self, group: str, client_id: str) -> Client | None:
-        """A member of a group by its id."""
+        """A member of a group by its id; of one that has come back while its former connection is half open, the last
+        connection."""
         found = self._consumers.get(group)
         if found is None:
             return None
-        return next((client for client in found.members.values() if client.client_id == client_id), None)
+        return next((client for client in reversed(found.members.values()) if client.client_id == client_id), None)
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
         """An online group's subscription to a topic; None when it is offline or not subscribed."""

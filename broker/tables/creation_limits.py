@@ -67,7 +67,10 @@ class CreationLimits:
         clock: Callable[[], int],
         limits: LimitCounts,
     ) -> None:
-        """`clock`: ms. `limits`: where refusals are counted."""
+        """`clock`: ms, one that does not stand still: a minute would last for as long.
+
+        `limits`: where refusals are counted.
+        """
         self._bounds = bounds
         self._config = config
         self._clock = clock

@@ -1,6 +1,6 @@
 """Group holds: groups that are about to be moved, and that accept no members and no other moves meanwhile.
 
-    hold (prepare) -> [check refuses members] -> release (applied, aborted), or HOLD_MS of the broker's clock pass
+    hold (prepare) -> [check refuses members] -> release (applied, aborted), or HOLD_MS pass
 
 In memory: after a restart no group is held, and a prepared plan has to be prepared again.
 Bound: one hold a group, for HOLD_MS.
@@ -30,6 +30,7 @@ class GroupHolds:
     """The groups that are held."""
 
     def __init__(self, *, clock: Callable[[], int]) -> None:
+        """`clock`: steady, ms."""
         self._clock = clock
         self._holds: dict[str, Hold] = {}
 

@@ -95,15 +95,13 @@ class TopicTable:
         journal: TopicJournal,
         config: Callable[[], BrokerConfig],
         system_topics: Iterable[str],
+        steady_clock: Callable[[], int],
         limits: LimitCounts | None = None,
     ) -> None:
-        """`limits`: where refusals by limits are counted."""
-        self._creations = CreationLimits(
-            TOPICS, config=config, clock=store.clock.now_ms, limits=limits or LimitCounts()
-        )
-        self._pop_creations = CreationLimits(
-            POP_RETRY_TOPICS, config=config, clock=store.clock.now_ms, limits=limits or LimitCounts()
-        )
+        """`steady_clock`: ms, for limits of a minute. `limits`: where refusals by limits are counted."""
+        limits = limits or LimitCounts()
+        self._creations = CreationLimits(TOPICS, config=config, clock=steady_clock, limits=limits)
+        self._pop_creations = CreationLimits(POP_RETRY_TOPICS, config=config, clock=steady_clock, limits=limits)
         self._journal = journal
         self._folding: asyncio.Task[None] | None = None
         self._fold_timer: asyncio.TimerHandle | None = None
@@ -125,6 +123,8 @@ class TopicTable:
         self._deleting: dict[str, asyncio.Event] = {}
         self._changing: dict[str, _Turn] = {}
         self._listeners: list[TopicListener] = []
+        self.forget_offsets: Callable[[str], Awaitable[None]] = _forget_nothing
+        """Forgets groups' offsets of a topic, durably, when it begins a life without a deletion that was answered."""
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -481,7 +481,9 @@ class TopicTable:
         except Exception:
             self._encoded.pop(topic, None)
             raise
-        self._ending.discard(topic)
+        if topic in self._ending:  # its deletion failed before its queues, and groups' offsets in them, were removed
+            await self.forget_offsets(topic)
+            await self._remove_queues(topic)
         self._version.bump()
         self._publish(config)
         logger.info(
@@ -568,11 +570,14 @@ class TopicTable:
             self._version.bump()
             self._tell(topic, None)
         await self._save()
-        self._ending.discard(topic)
-        self._store.queues.remove_topic(topic)
-        # The topic is not made anew before its old files are gone.
-        await self._persister.after_writes(lambda: self._store.retention.remove_queues(topic))
+        await self._remove_queues(topic)
         logger.info("topic deleted topic=%s was_there=%s", topic, present is not None)
+
+    async def _remove_queues(self, topic: str) -> None:
+        """The end of the topic's former life is durable: it is not made anew before its old files are gone."""
+        self._store.queues.remove_topic(topic)
+        await self._persister.after_writes(lambda: self._store.retention.remove_queues(topic))
+        self._ending.discard(topic)
 
     async def _set_order(self, topic: str, order: bool) -> None:
         async with self.alone(topic):
@@ -638,3 +643,7 @@ class TopicTable:
 
 def _encode_entry(config: TopicConfig) -> bytes:
     return msgspec.json.encode(config.topic_name) + b":" + config.encode()
+
+
+async def _forget_nothing(topic: str) -> None:
+    """What a table without groups does."""

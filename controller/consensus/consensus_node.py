@@ -346,7 +346,7 @@ class ConsensusNode:
             host, _ = parse_address(address)
             try:
                 found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-            except OSError as error:
+            except (OSError, UnicodeError) as error:  # the latter: the host can be no name, as `a..b`
                 logger.warning("no address of controller %s is known host=%s: %s", name, host, error)
                 continue
             hosts[name] = frozenset(str(entry[4][0]) for entry in found)

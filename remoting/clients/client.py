@@ -117,7 +117,7 @@ class ClientConnection(Connection):
             ) from error
         except ssl.SSLError as error:
             raise ConnectionLostError("the TLS handshake failed", address=address, reason=error.reason) from error
-        except OSError as error:
+        except (OSError, ValueError) as error:  # the latter: the host can be no name, as `a..b`
             raise ConnectionLostError("the connection was refused", address=address, reason=error) from error
         return connection
 

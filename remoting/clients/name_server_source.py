@@ -115,7 +115,7 @@ async def _addresses_of(name: str) -> list[str]:
     try:
         async with asyncio.timeout(FETCH_TIMEOUT_S):
             found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, TimeoutError) as error:
+    except (OSError, TimeoutError, UnicodeError) as error:  # the last: an empty or long label, as in `a..b`
         raise UnavailableError("the NameServers' name has no address now", name=host, reason=error) from error
     return [format_address(str(place[0]), port) for *_, place in found]
 
@@ -142,10 +142,20 @@ def _checked(addresses: Iterable[str], url: str) -> tuple[str, ...]:
 
 
 def _get(url: str) -> str:
-    """The body of a successful GET; as RocketMQ's client, through no proxy."""
+    """The body of a successful GET; as RocketMQ's client, through no proxy.
+
+    Raises:
+        OSError, ValueError: There is none.
+    """
+    import http.client
     import urllib.request  # loads Python's HTTP client, which only processes with an address server need
 
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=FETCH_TIMEOUT_S) as answer:
-        body: bytes = answer.read(ANSWER_BYTES_MAX)
+    try:
+        with opener.open(url, timeout=FETCH_TIMEOUT_S) as answer:
+            body: bytes = answer.read(ANSWER_BYTES_MAX)
+            if answer.length:
+                raise ValueError("the answer is cut off, or too long")
+    except http.client.HTTPException as error:  # no HTTP, or an answer that is cut off
+        raise OSError(repr(error)) from error
     return body.decode("utf-8", "replace")

@@ -22,6 +22,8 @@ from thermocline.remoting.errors import InvalidParameterError
 
 CONSUME_QUEUE_UNIT_BYTES = 20
 MESSAGE_DELAY_LEVEL = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+DELAY_DIGITS_MAX = 10
+"""Of a delay level: the time of delivery is a number of 64 bits."""
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -113,8 +115,16 @@ class StoreConfig:
         self._check(
             0 < self.disk_used_ratio_max <= self.disk_used_ratio_force <= self.disk_used_ratio_refuse, "disk ratios"
         )
-        self._check(self.open_queue_files_max > 0, "open_queue_files_max")
-        assert self.delay_levels_ms
+        for name in (
+            "open_queue_files_max",
+            "flush_interval_ms",
+            "sync_flush_timeout_ms",
+            "derived_sync_interval_ms",
+            "message_bytes_max",
+            "delete_files_max",
+        ):
+            self._check(getattr(self, name) > 0, name)
+        self._check(bool(self.delay_levels_ms), "message_delay_level")
 
     def _check(self, holds: bool, name: str) -> None:
         if not holds:
@@ -236,8 +246,8 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     """
     delays_ms = []
     for word in text.split():
-        unit_ms = _UNIT_MS.get(word[-1])
-        if unit_ms is None or not word[:-1].isdigit():
+        unit_ms, number = _UNIT_MS.get(word[-1]), word[:-1]
+        if unit_ms is None or not (number.isascii() and number.isdecimal()) or len(number) > DELAY_DIGITS_MAX:
             raise InvalidParameterError("impossible delay level", word=word)
-        delays_ms.append(int(word[:-1]) * unit_ms)
+        delays_ms.append(int(number) * unit_ms)
     return tuple(delays_ms)

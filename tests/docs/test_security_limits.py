@@ -7,7 +7,10 @@ import re
 from dataclasses import Field, fields
 
 from tests.docs.pages import DOCS, ROOT, TableRow, code, table_rows
+from thermocline.broker.pops.pop_admission import ATTEMPT_CHARACTERS_MAX
 from thermocline.broker.process.loop_turns import JOBS_MAX
+from thermocline.broker.processors.hand_off import RECEIPT_CHARACTERS_MAX
+from thermocline.broker.processors.messages.cold_flow import THRESHOLDS_MAX
 from thermocline.broker.pulls import WAITING_CHARACTERS_MAX
 from thermocline.broker.pulls.cold_pull_limits import COLD_PULLS_CONNECTION_MAX, COLD_PULLS_MAX
 from thermocline.broker.pulls.request_expressions import CHARS_KEPT_MAX, EXPRESSIONS_KEPT_MAX, TAGS_CHARS_MAX
@@ -46,6 +49,7 @@ BOUNDS = {
     "bytes of a JSON header with members of other types than RocketMQ's": (ODD_HEADER_BYTES_MAX,),
     "characters of an expression of tags in a pull or POP": (TAGS_CHARS_MAX,),
     "expressions of tags that are kept": (EXPRESSIONS_KEPT_MAX, CHARS_KEPT_MAX),
+    "groups with a threshold of their own on cold reads": (THRESHOLDS_MAX,),
     "pulls from the cold tier under way": (COLD_PULLS_MAX, COLD_PULLS_CONNECTION_MAX),
     "searches by properties, and expressions, that wait for their turn": (JOBS_MAX,),
     "expressions that wait to be compiled": (WAITING_MAX,),
@@ -54,6 +58,8 @@ BOUNDS = {
     "bytes that wait for the flush, with `SYNC_FLUSH`": (UNFLUSHED_BYTES_MAX,),
     "characters of the expression and other texts of a pull, POP or notification that waits": (WAITING_CHARACTERS_MAX,),
     "calls of the broker to one client without an answer": (ConnectionLimits().calls_pending_max,),
+    "characters of the attempt id of a POP": (ATTEMPT_CHARACTERS_MAX,),
+    "characters of the id of a receipt by which a group is handed over": (RECEIPT_CHARACTERS_MAX,),
 }
 """Bounds without a setting."""
 

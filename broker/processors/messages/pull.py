@@ -290,6 +290,8 @@ class PullProcessor:
         self, connection: Connection, command: RemotingCommand, expression: str
     ) -> RemotingCommand | None:
         await self._filters.compile_in_turn(expression)
+        if connection.is_closed:
+            return None  # it has left since it asked: nothing would forget its pull if it waited
         answer = self.pull(connection, command)
         return await answer if isinstance(answer, Awaitable) else answer
 

@@ -207,6 +207,8 @@ class PopProcessor:
         self, connection: Connection, command: RemotingCommand, expression: str
     ) -> RemotingCommand | None:
         await self._filters.compile_in_turn(expression)
+        if connection.is_closed:
+            return None  # it has left since it asked, and would take messages from the others
         answer = self.pop(connection, command)
         return await answer if isinstance(answer, Awaitable) else answer
 

@@ -12,8 +12,11 @@ import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker
 from thermocline.broker.due import transaction_counts
+from thermocline.broker.settings.broker_config import BrokerConfig
+from thermocline.broker.tables.creation_limits import MINUTE_MS
 from thermocline.remoting.bodies import HeartbeatData, MessageQueue, ProducerData
-from thermocline.remoting.errors import DiskFullError, UnavailableError
+from thermocline.remoting.bodies.hand_off import HandOffBody
+from thermocline.remoting.errors import DiskFullError, GroupHeldError, TopicNotFoundError, UnavailableError
 from thermocline.remoting.json_dialect import loads
 
 
@@ -111,6 +114,27 @@ async def test_recurring_work_goes_on_when_the_wall_clock_is_set_back(tmp_path: 
         assert tables.locks.lock("G", [queue], "here") == [queue]
         await broker.housekeeping.step()
         assert tables.clients.producers("P") == []
+
+
+async def test_limits_of_a_minute_and_holds_end_when_the_wall_clock_is_set_back(tmp_path: Path) -> None:
+    """The store's clock stands still for as long."""
+    config = BrokerConfig(listen_host="127.0.0.1", address_auto_topics_max=1)
+    async with control_broker(tmp_path, config=config) as broker:
+        tables = broker.parts.tables
+
+        async def make_topic(name: str) -> None:
+            await tables.topics.ensure(name, queue_count=1, address="10.0.0.1:5")
+
+        await make_topic("T0")
+        tables.holds.hold(HandOffBody(group="G", receipt_id="r", topics=[]))
+        broker.clock.set_back(3_600_000)
+        with pytest.raises(TopicNotFoundError):
+            await make_topic("T1")
+        with pytest.raises(GroupHeldError):
+            tables.holds.check("G")
+        broker.clock.now_ms += MINUTE_MS
+        await make_topic("T1")
+        tables.holds.check("G")
 
 
 async def test_a_save_waits_for_the_one_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,22 @@ async def test_a_changed_setting_counts_at_once(tmp_path: Path, monkeypatch: pyt
         await until(lambda: not is_routed(two))
 
 
+async def test_a_name_that_can_be_none_is_put_right_at_once(tmp_path: Path) -> None:
+    """The list is followed on, and the other NameServer has the broker all the time."""
+    async with (
+        name_server() as (one, one_address),
+        name_server() as (two, two_address),
+        running_broker(tmp_path, name_server_addresses=one_address) as broker,
+    ):
+        await broker.parts.cluster.registration.wait_registered()
+        assert await change(broker, f"namesrvAddr={one_address};names..test:9876\n") == 0
+        await until(lambda: broker.parts.cluster.registration.status()[1].last_error)
+        assert await change(broker, "fetchNameSrvAddrByDnsLookup=true\n") == 0
+        assert await change(broker, f"namesrvAddr={one_address};{two_address}\n") == 0
+        await until(lambda: is_routed(two))
+        assert is_routed(one)
+
+
 async def test_one_that_is_removed_serves_until_no_client_asks_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.clock import Clock
 from tests.remoting.tls import tls_server
 from thermocline.broker.cluster import peer_brokers
-from thermocline.broker.cluster.peer_brokers import ASK_AGAIN_MS, PeerBrokers
+from thermocline.broker.cluster.peer_brokers import ASK_AGAIN_MS, KEPT_MS, PeerBrokers
 from thermocline.remoting.bodies import BrokerData, ClusterInfo
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections.connection import Connection
@@ -129,6 +129,28 @@ async def test_a_broker_that_moved_is_looked_for_again(
         name_server.addresses["b"] = address
         clock.now_ms += ASK_AGAIN_MS
         assert (await peers.call("b", question())).remark == "here"
+
+
+async def test_a_master_that_lives_on_as_a_slave_is_asked_no_longer_than_a_route_is_kept(
+    peers: PeerBrokers, name_server: NameServer, clock: Clock
+) -> None:
+    """It answers each call, with a refusal: no call fails that would have its address looked for."""
+    async with served() as (old, old_master), served() as (new, new_master):
+        name_server.addresses["b"] = old
+        await peers.call("b", question())
+        name_server.addresses["b"] = new
+        clock.now_ms += KEPT_MS - 1
+        await peers.call("b", question())
+        assert (old_master.waiting, new_master.waiting, name_server.asked_count) == (2, 0, 1)
+        clock.now_ms += 1
+        await peers.call("b", question())  # does not wait for the NameServer
+        await peers.call("b", question())
+        assert (new_master.waiting, name_server.asked_count) == (1, 2)
+        name_server.is_away = True
+        clock.now_ms += KEPT_MS
+        for _ in range(2):
+            await peers.call("b", question())
+        assert (new_master.waiting, name_server.asked_count) == (3, 3)
 
 
 async def test_without_a_master_the_slave_with_the_least_id_is_asked_if_that_will_do(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker
 from tests.clock import Clock
-from thermocline.broker.due.delay_service import SLICE_MESSAGES_MAX, DelayService, schedule
+from thermocline.broker.due.delay_service import PAUSE_MS, SLICE_MESSAGES_MAX, DelayService, schedule
 from thermocline.remoting.errors import CorruptDataError, ServiceUnavailableError
 from thermocline.remoting.json_dialect import loads
 from thermocline.remoting.records.properties import decode_properties
@@ -52,6 +52,23 @@ def delivered(broker: ControlBroker, topic: str = "T", queue_id: int = 1) -> lis
 def deliver_all(broker: ControlBroker) -> None:
     while broker.parts.due.delays.deliver_slice():
         pass
+
+
+async def test_a_level_without_a_delay_keeps_no_processor_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While no message waits, the service rests between two looks at its levels."""
+    async with control_broker(tmp_path, message_delay_level="0s 5s") as broker:
+        rests: list[float] = []
+
+        async def rest(seconds: float) -> None:
+            rests.append(seconds)
+            if len(rests) == 3:
+                raise asyncio.CancelledError
+
+        monkeypatch.setattr(asyncio, "sleep", rest)
+        with pytest.raises(asyncio.CancelledError):
+            await broker.parts.due.delays.run()
+        monkeypatch.undo()
+    assert rests == [1.0, PAUSE_MS / 1_000, PAUSE_MS / 1_000]
 
 
 async def test_a_message_comes_after_its_delay(broker: ControlBroker) -> None:

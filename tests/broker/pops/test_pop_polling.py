@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from thermocline.broker.pops.pop_polling import Parking, Place, PopPolling
-from thermocline.broker.pulls.long_polling import LongPolling
+from thermocline.broker.pulls.long_polling import SLICE_MAX, LongPolling
 from thermocline.remoting.connections import LimitCounts
 from thermocline.store.queues.consume_queue import ConsumeQueue
 
@@ -69,6 +69,11 @@ class Parts:
         for each in soon:
             each()
 
+    @property
+    def has_turns(self) -> bool:
+        """Whether there is something to do in the next round."""
+        return bool(self._soon)
+
     def arrive(self, topic: str, queue_id: int = 0) -> None:
         files: Any = None
         self.long_polling.arrived([ConsumeQueue(topic, queue_id, files)])
@@ -116,6 +121,23 @@ def test_many_arrivals_of_one_round_wake_once() -> None:
         parts.long_polling.arrived([ConsumeQueue("T", 0, files), ConsumeQueue("T", 1, files)])
     parts.turn()
     assert waiter.asked == 1
+
+
+def test_the_groups_of_a_topic_are_woken_in_slices() -> None:
+    """One message wakes a waiter of each group; the loop serves others in between, and none is left out."""
+    parts = Parts(total_max=10_000)
+    waiters = [Waiter(answers=False) for _ in range(2 * SLICE_MAX + 5)]
+    for number, waiter in enumerate(waiters):
+        parts.park(waiter, Place("T", f"G{number}", -1))
+    parts.arrive("T")
+    asked = [sum(waiter.asked for waiter in waiters)]
+    parts.arrive("T")  # those of the first slice again, behind the others
+    asked.append(sum(waiter.asked for waiter in waiters))
+    while parts.has_turns:
+        parts.turn()
+        asked.append(sum(waiter.asked for waiter in waiters))
+    assert asked == [SLICE_MAX, 2 * SLICE_MAX, 3 * SLICE_MAX, 3 * SLICE_MAX + 5]
+    assert sorted(waiter.asked for waiter in waiters) == [1] * (SLICE_MAX + 5) + [2] * SLICE_MAX
 
 
 @pytest.mark.parametrize("topic", ["T", "%RETRY%G_T", "%RETRY%G+T"])

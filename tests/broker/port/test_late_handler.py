@@ -22,6 +22,8 @@ class Real:
 
     def __init__(self) -> None:
         self.notes: list[str] = []
+        self.served: list[int] = []
+        """The opaques of requests."""
 
     def feed(self, connection: Connection, buffer: memoryview) -> int:
         self.notes.append("fed")
@@ -31,6 +33,7 @@ class Real:
         """Nothing is kept."""
 
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        self.served.append(command.opaque)
         return RemotingCommand.response(command, remark="real")
 
     def connection_opened(self, connection: Connection) -> None:
@@ -98,6 +101,23 @@ async def test_a_connection_that_ends_meanwhile_is_told_to_the_next_ones() -> No
     assert before.notes == ["opened"]
     late.serve(after, after)
     assert after.notes == ["closed"]
+
+
+async def test_what_waits_for_a_connection_that_has_ended_is_not_served() -> None:
+    """A heartbeat would register a member that has left, after the parts were told so: it would keep its queues."""
+    late, before, after = LateHandler(tells_state=True), Real(), Real()
+    late.serve(before, before)
+    wire = Wire(late)
+    late.pause(SENTENCE, refused_codes=())
+    wire.receive(PULL)
+    await asyncio.sleep(0)
+    assert late.waiting_count == 1
+    wire.connection.close()
+    wire.lose()
+    late.serve(after, after)
+    await wire.connection.wait_requests()
+    assert late.waiting_count == 0
+    assert (after.notes, after.served) == (["closed"], [])
 
 
 async def test_what_waits_is_bounded_in_time_and_count(monkeypatch: pytest.MonkeyPatch) -> None:

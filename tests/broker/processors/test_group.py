@@ -10,6 +10,7 @@ import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker
 from tests.clock import Clock
+from thermocline.broker.tables import consumer_offsets
 from thermocline.remoting.bodies import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupListBody
 from thermocline.remoting.json_dialect import loads
 from thermocline.remoting.response_code import ResponseCode
@@ -61,7 +62,10 @@ async def test_a_deleted_group_loses_its_offsets_when_asked_to(broker: ControlBr
     for group in ("G", "H"):
         parts.tables.groups.find_or_create(group)
         parts.tables.offsets.commit("T", group, 0, 1)
+    await parts.tables.persister.save(consumer_offsets.FILE_NAME)
     assert (await broker.ask(207, {"groupName": "G", "cleanOffset": "true"})).code == 0
+    table = loads(parts.base.disk.read(f"{parts.base.store.config.config_path}/{consumer_offsets.FILE_NAME}"))
+    assert table["offsetTable"].keys() == {"T@H"}, "durable with the answer"
     assert (await broker.ask(207, {"groupName": "H", "cleanOffset": "false"})).code == 0
     assert "G" not in parts.tables.groups
     assert "H" not in parts.tables.groups

@@ -99,6 +99,11 @@ async def test_a_group_is_moved_in_every_queue_of_the_topic(broker: ControlBroke
     assert (await broker.ask(15, {"consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset": "8"})).code == 0
 
 
+async def test_a_receipt_has_a_short_id(broker: ControlBroker) -> None:
+    assert refusal(await prepare(broker, plan(broker, receipt_id="r" * 256))) == "InvalidParameterError"
+    assert refusal(await prepare(broker, plan(broker, receipt_id="r" * 255))) is None
+
+
 async def test_the_new_offsets_are_on_disk_before_the_answer(broker: ControlBroker) -> None:
     await prepare(broker, plan(broker))
     assert (await apply(broker)).code == 0

@@ -8,7 +8,9 @@ import pytest
 from tests.broker.control_broker import ControlBroker, control_broker
 from tests.clock import Clock
 from thermocline.broker.settings.broker_config import BrokerConfig
+from thermocline.broker.tables import consumer_offsets
 from thermocline.remoting.bodies import TopicConfig, TopicConfigListBody, TopicList
+from thermocline.remoting.errors import DiskFullError
 from thermocline.remoting.json_dialect import loads
 
 CREATE = {
@@ -122,6 +124,32 @@ async def test_deleting_a_topic_takes_offsets_and_pop_retry_topics_along(broker:
     assert (await broker.ask(215, {"topic": "T"})).code == 0  # twice is fine
     assert (await broker.ask(215, {"topic": " "})).code == 29
     assert (await broker.ask(215, {"topic": "SCHEDULE_TOPIC_XXXX"})).code == 29
+
+
+async def test_groups_get_a_topic_from_its_start_that_is_made_again_after_its_deletion_failed(
+    broker: ControlBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full: the topic is gone from memory only, until a producer goes on, or the operator asks again."""
+    tables = broker.parts.tables
+    await broker.create_topic("T")
+    broker.put("T")
+    tables.offsets.commit("T", "G", 0, 1)
+    await tables.persister.save(consumer_offsets.FILE_NAME)
+    with monkeypatch.context() as patch:
+        patch.setattr(broker.parts.base.disk, "rename", refuse)
+        assert (await broker.ask(215, {"topic": "T"})).code != 0
+    assert "T" not in tables.topics
+    await tables.topics.auto_create("T", default_topic="TBW102", queue_count=4)
+    assert tables.offsets.query("T", "G", 0) is None
+    assert not tables.offsets.changes.is_unsaved, "else a crash brings the offset back"
+    broker.put("T")
+    queue = broker.parts.base.store.queues.find("T", 0)
+    assert queue is not None
+    assert queue.next_offset == 1
+
+
+def refuse(source: str, target: str) -> None:
+    raise DiskFullError("no room left on the disk", path=target)
 
 
 async def test_topics_come_in_pages(broker: ControlBroker) -> None:

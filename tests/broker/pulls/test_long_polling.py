@@ -134,6 +134,28 @@ async def test_many_waiters_of_a_queue_are_asked_in_slices(case: DataBroker) -> 
     assert (len(polling), polling._by_queue, polling._by_connection) == (0, {}, {})
 
 
+async def test_what_has_left_is_not_remembered_until_its_deadline(case: DataBroker) -> None:
+    """A client that names a wait of ten minutes and is answered at once, or leaves, time after time, fills nothing."""
+    polling = LongPolling()
+    queue = case.store.queues.find_or_create("T", 0)
+    for number in range(100):
+        connection = Wire(case.dispatcher).connection
+        answered, other = Sleeper(connection), Sleeper(connection)
+        polling.park("T", 0, answered, deadline_ms=600_000 + number * TICK_MS)
+        polling.park("T", 0, other, deadline_ms=600_000 + number * TICK_MS)
+        answered.is_satisfied = True
+        polling.arrived([queue])
+        polling.forget(connection)
+    staying = Sleeper(Wire(case.dispatcher).connection)
+    polling.park("T", 0, staying, deadline_ms=600_000)
+    assert [list(places) for places in polling._by_deadline.values()] == [
+        list(polling._by_connection[staying.connection])
+    ]
+    while polling.expire(600_000 + 2 * TICK_MS):
+        pass
+    assert (staying.is_over, polling._by_deadline, len(polling)) == (True, {}, 0)
+
+
 async def test_bounds(case: DataBroker) -> None:
     """Beyond them a pull is not parked, so it is answered at once."""
     polling = LongPolling(waiters_max=lambda: 3, connection_waiters_max=lambda: 2)

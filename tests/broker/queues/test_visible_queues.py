@@ -133,6 +133,18 @@ async def test_a_queue_of_a_new_topic_does_not_inherit_a_start(case: Case) -> No
     assert case.visible.hot_start(case.queue) == 0
 
 
+async def test_nothing_of_a_deleted_topic_is_kept(case: Case) -> None:
+    """Its queues would stay in memory, one for each life of the name."""
+    broker, visible = case.broker, case.broker.parts.reads.visible
+    await broker.make_topic(TOPIC, attributes="+thermocline.ttl.ms=1000")
+    case.put(broker.clock.now_ms)
+    broker.clock.now_ms += 2_000
+    assert visible.hot_start(case.queue) == 1
+    assert list(visible._starts) == [case.queue]
+    await broker.parts.tables.topics.delete(TOPIC)
+    assert visible._starts == {}
+
+
 async def test_a_queue_with_its_first_message_needs_no_tier(case: Case) -> None:
     """Right after a start the tier has not been heard of, and most queues do not need it."""
     case.cold.is_known = False

@@ -3,6 +3,7 @@
 Covers `broker/settings/broker_config.py`, `broker/settings/setting_sources.py`, `broker/settings/store_places.py`.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from thermocline.broker.settings.broker_settings import (
     decode_changes,
     settings_path,
 )
+from thermocline.broker.settings.replica_settings import BrokerRole
 from thermocline.broker.settings.setting_sources import (
     LoadedSettings,
     environment_source,
@@ -165,6 +167,13 @@ def test_the_address_server_of_rocketmqs_properties(source: PropertySource) -> N
         ("coldUrl", "ftp://elsewhere", "an object store is"),
         ("coldUrl", "s3://bucket?storage_class=GLACIER", "restored first"),
         ("mappedFileSizeConsumeQueue", "21", "impossible store setting"),
+        ("deleteFileBatchMax", "0", "impossible store setting"),
+        ("messageDelayLevel", " ", "impossible store setting"),
+        ("fileReservedTime", "-1", "kept for a time"),
+        ("fileReservedTime", "inf", "fileReservedTime: a number is needed"),
+        ("fileReservedTime", "9223372036854775807", "64 bits"),
+        ("diskSpaceWarningLevelRatio", "inf", "a number is needed"),
+        ("messageTtlMs", "99999999999999999999", "messageTtlMs: a whole number of 64 bits"),
     ],
 )
 def test_an_invalid_setting_is_reported_with_its_name(name: str, value: str, error: str) -> None:
@@ -292,6 +301,68 @@ async def test_a_refused_change_changes_nothing(broker: ControlBroker, body: byt
     assert answer.remark
     assert broker.parts.base.settings.broker.auto_create_topic
     assert broker.parts.base.settings.version.current.counter == 0
+
+
+async def test_changes_that_wait_are_checked_with_those_that_come_later(tmp_path: Path) -> None:
+    """Each is possible by itself; with both, the broker would not start any more."""
+    config = BrokerConfig(listen_host="127.0.0.1", broker_role=BrokerRole.SYNC_MASTER)
+    async with control_broker(tmp_path, config=config) as broker:
+        assert (await broker.ask(25, body=b"inSyncReplicas=2\n")).code == 0
+        answer = await broker.ask(25, body=b"brokerRole=ASYNC_MASTER\n")
+        assert answer.code == 29
+        assert "SYNC_MASTER alone" in str(answer.remark)
+        assert kept_changes(broker) == {"inSyncReplicas": "2"}
+        assert (await broker.ask(25, body=b"brokerRole=ASYNC_MASTER\ninSyncReplicas=1\n")).code == 0
+
+
+async def test_settings_that_go_together_may_be_changed_one_after_the_other(tmp_path: Path) -> None:
+    config = BrokerConfig(listen_host="127.0.0.1", broker_role=BrokerRole.ASYNC_MASTER)
+    async with control_broker(tmp_path, config=config) as broker:
+        for body in (b"brokerRole=SYNC_MASTER\n", b"inSyncReplicas=2\n"):
+            assert (await broker.ask(25, body=body)).code == 0
+        changes = PropertySource(place="changed while running", values=kept_changes(broker))
+        assert load(changes).broker.slaves_needed == 1
+
+
+async def test_live_changes_have_to_go_with_what_is_in_force(broker: ControlBroker) -> None:
+    """Two at the same time are checked one after the other."""
+    answers = await asyncio.gather(
+        broker.ask(25, body=b"diskMaxUsedSpaceRatio=84\n"), broker.ask(25, body=b"diskSpaceCleanForciblyRatio=80\n")
+    )
+    assert sorted(answer.code for answer in answers) == [0, 29]
+    store = broker.parts.base.settings.store
+    assert store.disk_used_ratio_max <= store.disk_used_ratio_force
+    load(PropertySource(place="changed while running", values=kept_changes(broker)))
+
+
+async def test_a_value_that_flags_stand_above_is_not_shown_as_the_one_in_force(tmp_path: Path) -> None:
+    """The file of changes has what is set again once the flag is gone."""
+    path = settings_path(load(root=str(tmp_path)).store)
+    Path(path).parent.mkdir(parents=True)
+    Path(path).write_bytes(b'{"settings":{"regionId":"changed","traceOn":"false"}}')
+    settings = load_broker_settings(
+        BrokerArguments(flags={"storePathRootDir": str(tmp_path), "regionId": "flag"}), environment={}
+    )
+    shown = parse_config_text(settings.text())
+    assert (shown["regionId"], shown["traceOn"]) == ("flag", "false")
+    assert decode_changes(settings.encode()).settings == {"regionId": "changed", "traceOn": "false"}
+
+
+async def test_a_setting_of_several_lines_is_shown_on_one(tmp_path: Path) -> None:
+    """A tool that sends back what it was shown would change it, and set what stands in its other lines."""
+    data = b'''
+        [broker]
+        quotas = """
+            topic Orders sendBytes=1048576;
+            address * sendRequests=1000
+        """
+    '''
+    quotas = load(file_source("broker.toml", data)).broker.quotas
+    async with control_broker(tmp_path, config=BrokerConfig(listen_host="127.0.0.1", quotas=quotas)) as broker:
+        assert (await shown(broker))["quotas"] == "topic Orders sendBytes=1048576; address * sendRequests=1000"
+        assert (await broker.ask(25, body=b"regionId=one\\ntraceOn=false\nzoneName=a\\r\\n \\n b\n")).code == 0
+        values = await shown(broker)
+        assert (values["regionId"], values["zoneName"], values["traceOn"]) == ("one traceOn=false", "a b", "true")
 
 
 async def test_a_black_list_is_added_to_the_names_that_are_never_changed_from_afar(tmp_path: Path) -> None:

@@ -27,7 +27,9 @@ from thermocline.broker.tables.consumer_offsets import ConsumerOffsets
 from thermocline.broker.tables.message_request_modes import RequestModeTable
 from thermocline.broker.tables.static_topic_table import StaticTopicTable
 from thermocline.pop import order_table
+from thermocline.pop.order_info import OrderInfo
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.offsets import LOG_START, QueueOffset
 from thermocline.store.files.disk import replace_file
 from thermocline.tiered.state import snapshot as names
 
@@ -85,6 +87,21 @@ def test_offsets_as_the_broker_writes_them() -> None:
     assert restored.pop_log_offset is None
 
 
+@pytest.mark.parametrize("text", ["a,1:b", "{2:", "\n3:", '"{4:5', "\\"])
+def test_texts_of_clients_that_look_like_keys_are_texts(text: str) -> None:
+    """Else one POP could end all state snapshots."""
+    offsets, orders = ConsumerOffsets(clock=lambda: 5), order_table.OrderTable()
+    offsets.hand_over("g", text, [("orders", 3, QueueOffset(7))])
+    info = OrderInfo(pop_time_ms=1, invisible_ms=2, offsets=(QueueOffset(7),), popped_ms=1, attempt_id=text)
+    orders.put("orders", "g", 3, info)
+    document = written(names.CONSUMER_OFFSETS, offsets.encode())
+    assert document == {"offsetTable": {"orders@g": {"3": 7}}, "handOffs": {"g": [text]}}
+    document = written(names.CONSUMER_ORDERS, orders.encode(log_offset=LOG_START))
+    restored = order_table.OrderTable()
+    restored.load(encode_document(names.CONSUMER_ORDERS, document, now_ms=9))
+    assert restored.find("orders", "g", 3) == info
+
+
 def test_when_a_file_was_written_does_not_make_it_another() -> None:
     first, second = (ConsumerOffsets(clock=lambda now=now: now, version_step=1) for now in (5, 6))
     for offsets in (first, second):
@@ -120,6 +137,7 @@ def test_a_file_that_is_not_there_or_damaged() -> None:
     assert read_document(disk, document_paths(CONFIG)[names.TOPICS], names.TOPICS) is None
     with pytest.raises(CorruptDataError):
         written(names.TOPICS, b'{"topicConfigTable":{')
+    assert written(names.CONSUMER_FILTERS, b'{"filterDataByTopic":{') is None, "the broker starts with it"
 
 
 def test_group_offsets_are_held_back_to_messages_in_flight() -> None:

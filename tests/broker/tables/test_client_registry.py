@@ -214,6 +214,11 @@ def test_a_client_is_found_by_its_id(setup: Setup) -> None:
     assert found.connection is one  # type: ignore[comparison-overlap]
     assert setup.registry.find_consumer("G", "two") is None
     assert setup.registry.find_consumer("H", "one") is None
+    again = Peer("one")
+    setup.join("G", again, "T")
+    found = setup.registry.find_consumer("G", "one")
+    assert found is not None
+    assert found.connection is again, "the former connection may be half open"  # type: ignore[comparison-overlap]
 
 
 def test_producers_come_and_go(setup: Setup) -> None:

@@ -62,7 +62,12 @@ async def open_parts(disk: SimulatedDisk, clock: Clock, **settings: int) -> Part
     config = BrokerConfig(**settings)  # type: ignore[arg-type]
     journal = TopicJournal(disk, CONFIG.topic_births_path)
     topics = TopicTable(
-        store=store, persister=persister, journal=journal, config=lambda: config, system_topics={"TBW102"}
+        store=store,
+        persister=persister,
+        journal=journal,
+        config=lambda: config,
+        system_topics={"TBW102"},
+        steady_clock=clock.steady,
     )
     persister.register(JOURNAL_NAME, CONFIG.topic_births_path, journal.encode, write=journal.write)
     persister.register(FILE_NAME, TOPICS_PATH, topics.encode)
@@ -392,6 +397,33 @@ async def test_a_deleted_topic_that_is_made_again_starts_clean(parts: Parts) -> 
     queue = parts.store.queues.find("T", 0)
     assert queue is not None
     assert queue.next_offset == 1
+
+
+async def test_a_topic_that_is_made_again_after_its_deletion_failed_starts_clean(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full, an operator deletes the topic, and a producer goes on."""
+    await parts.topics.auto_create("T", default_topic="TBW102", queue_count=4)
+    put(parts, "T")
+    with monkeypatch.context() as patch:
+        patch.setattr(parts.disk, "rename", no_room)
+        with pytest.raises(UnavailableError):
+            await parts.topics.delete("T")
+    assert parts.topics.is_ending("T")
+    await parts.topics.auto_create("T", default_topic="TBW102", queue_count=4)
+    assert not parts.topics.is_ending("T")
+    assert parts.store.queues.find("T", 0) is None, "else the deleted message is read again"
+    put(parts, "T")
+    again = await parts.reopen()
+    queue = again.store.queues.find("T", 0)
+    assert queue is not None
+    assert (queue.min_offset, queue.next_offset) == (0, 1)
+    await again.close()
+    parts.persister, parts.store, parts.topics = again.persister, again.store, again.topics
+
+
+def no_room(source: str, target: str) -> None:
+    raise DiskFullError("no room left on the disk", path=target)
 
 
 async def test_deleting_and_making_at_once_keeps_the_new_messages(parts: Parts) -> None:

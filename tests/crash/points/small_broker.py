@@ -41,6 +41,7 @@ from thermocline.broker.helpers.helper_protocol import (
     TierReportRequest,
 )
 from thermocline.broker.helpers.shared_page import PAGE_BYTES, SharedPage
+from thermocline.broker.pulls.cold_pull_limits import ColdPullLimits
 from thermocline.broker.pulls.pull_finder import PullFinder
 from thermocline.broker.recovery.bucket_recovery import recover_from_bucket
 from thermocline.broker.recovery.ledger_takeover import TakeoverReport, take_over
@@ -329,6 +330,7 @@ class SmallBroker:
             offsets=parts.tables.offsets,
             cold=self.cold,
             cold_quota=parts.reads.cold_quota,
+            limits=ColdPullLimits(),
             visible=parts.reads.visible,
             on_cold_read=parts.base.stats.rates.add_get_time,
             near_bytes=0,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.address_server import address_server, name_zone
+from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.clients.name_server_source import NameServerSource, address_server_url, split_addresses
-from thermocline.remoting.errors import InvalidParameterError, UnavailableError
+from thermocline.remoting.errors import ConnectionLostError, InvalidParameterError, UnavailableError
 
 
 def source(text: str) -> NameServerSource:
@@ -60,6 +63,36 @@ async def test_an_answer_that_is_none(status: int, text: str) -> None:
             await source(server.url).fetch()
     with pytest.raises(UnavailableError, match="gives no answer"):
         await source(server.url).fetch()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"SSH-2.0-OpenSSH\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n10.0.0.5:987",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nd\r\n10.0.0.5:987",
+        b"",
+    ],
+)
+async def test_an_address_server_that_is_none_or_stops_in_its_answer(data: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(data)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(UnavailableError, match="gives no answer"):
+            await source(f"http://127.0.0.1:{port}/").fetch()
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".test"])
+async def test_a_host_that_can_be_no_name_has_no_address(host: str) -> None:
+    with pytest.raises(UnavailableError, match="has no address now"):
+        await source(f"dns://{host}:9876").fetch()
+    with pytest.raises(ConnectionLostError):
+        await ClientConnection.open(f"{host}:9876")
 
 
 async def test_every_address_of_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,14 @@ def test_defaults_are_apache_rocketmqs() -> None:
         {"disk_used_ratio_max": 0.9, "disk_used_ratio_force": 0.8},
         {"open_queue_files_max": 0},
         {"message_delay_level": "5x"},
+        {"message_delay_level": ""},
+        {"message_delay_level": "\u00b2s"},
+        {"message_delay_level": "99999999999d"},
+        {"flush_interval_ms": 0},
+        {"sync_flush_timeout_ms": -1},
+        {"derived_sync_interval_ms": 0},
+        {"message_bytes_max": 0},
+        {"delete_files_max": 0},
     ],
 )
 def test_impossible_settings_are_named(changes: dict[str, Any]) -> None:

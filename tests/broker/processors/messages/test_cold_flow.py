@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.data_broker import DataBroker, data_broker
+from thermocline.broker.processors.messages import cold_flow
 from thermocline.remoting.command import RemotingCommand
 
 
@@ -37,6 +38,22 @@ async def test_thresholds_are_set_shown_and_removed(broker: DataBroker) -> None:
     }
     assert (await ask(broker, 2002, b"GroupA")).code == 0
     assert json.loads((await ask(broker, 2003)).body)["configTable"] == {}
+
+
+@pytest.mark.parametrize("text", [b"9223372036854775808", b"-9223372036854775808", b"9" * 5_000])
+async def test_a_threshold_of_more_than_64_bits_is_no_number(broker: DataBroker, text: bytes) -> None:
+    """It could not be shown to tools, and so none could any more."""
+    assert (await ask(broker, 2001, b"GroupA=9223372036854775807\nGroupB=" + text)).code == 0
+    assert json.loads((await ask(broker, 2003)).body)["configTable"] == {"GroupA": 9_223_372_036_854_775_807}
+
+
+async def test_groups_with_a_threshold_are_bounded(broker: DataBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cold_flow, "THRESHOLDS_MAX", 2)
+    assert (await ask(broker, 2001, b"GroupA=1\nGroupB=1\n")).code == 0
+    for body in (b"GroupA=2\nGroupC=1\n", b"G" * 256 + b"=1\n"):
+        assert (await ask(broker, 2001, body)).code == 29
+    assert (await ask(broker, 2001, b"GroupA=2\nGroupB=2\n")).code == 0
+    assert json.loads((await ask(broker, 2003)).body)["configTable"] == {"GroupA": 2, "GroupB": 2}
 
 
 @pytest.mark.parametrize(

@@ -317,6 +317,15 @@ async def test_a_pull_without_an_expression_compiled_yet_waits_too(broker: DataB
     assert offsets(await consumer.answer_to(opaque)) == [7]
 
 
+async def test_a_client_that_leaves_while_its_expression_is_compiled_does_not_wait(broker: DataBroker) -> None:
+    consumer = Consumer(broker)
+    consumer.ask(0, **by_sql("price = 7", sysFlag=6))
+    consumer.wire.connection.close()
+    consumer.wire.lose()
+    await consumer.wire.connection.wait_requests()
+    assert len(broker.long_polling) == 0
+
+
 async def test_the_wait_ends_with_its_time(broker: DataBroker) -> None:
     """With 19 when nothing came, with 20 and a new offset when nothing that matches did."""
     consumer = Consumer(broker)

@@ -258,6 +258,7 @@ async def test_a_message_without_room_for_its_receipt_is_answered_as_it_is(broke
         ({"exp": "||"}, 23, "parse the consumer's subscription failed"),
         ({"exp": "a > 1", "expType": "SQL92"}, 1, "The broker does not support consumer to filter message by SQL92"),
         ({"maxMsgNums": "x"}, 1, "a custom field cannot be read"),
+        ({"attemptId": "a" * 256, "order": True}, 29, "the attempt id is too long"),
     ],
 )
 async def test_invalid_pops_are_refused(broker: DataBroker, fields: dict[str, Any], code: int, remark: str) -> None:
@@ -359,6 +360,16 @@ async def test_one_message_wakes_one_waiter_and_the_next_wakes_the_next(broker: 
     first.send(b"b", b"c")
     assert bodies(popped(await second.wait_answer(opaques[1]))) == [b"b"]
     assert bodies(popped(await third.wait_answer(opaques[2]))) == [b"c"]
+
+
+@pytest.mark.parametrize("count", [0, -(2**31)])
+async def test_a_pop_that_wants_no_message_keeps_none_from_others(broker: DataBroker, count: int) -> None:
+    """It gets one, as a pull does: it would be woken for each in their place, and wait on."""
+    none, other = PopClient(broker), PopClient(broker)
+    opaques = [none.ask_pop(pollTime=15_000, maxMsgNums=count), other.ask_pop(pollTime=15_000, maxMsgNums=1)]
+    other.send(b"a", b"b")
+    assert bodies(popped(await none.wait_answer(opaques[0]))) == [b"a"]
+    assert bodies(popped(await other.wait_answer(opaques[1]))) == [b"b"]
 
 
 async def test_a_pop_of_one_queue_waits_for_that_one(broker: DataBroker) -> None:

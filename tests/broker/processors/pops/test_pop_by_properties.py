@@ -77,6 +77,19 @@ async def test_a_pop_waits_on_when_new_messages_do_not_match(
     assert bodies(popped(await client.wait_answer(opaque))) == [b"7"]
 
 
+async def test_a_client_that_leaves_while_its_expression_is_compiled_takes_nothing(broker: DataBroker) -> None:
+    """Else the messages would come to the others after its invisible time only."""
+    leaver, other = PopClient(broker), PopClient(broker)
+    send_prices(other, 7)
+    leaver.ask_pop(pollTime=15_000, **by_sql("price > 5"))
+    leaver.ask_pop(pollTime=15_000, **by_sql("price > 50"))
+    leaver.wire.connection.close()
+    leaver.wire.lose()
+    await leaver.wire.connection.wait_requests()
+    assert (len(broker.parts.pops.store.in_flight), len(broker.pop.polling)) == (0, 0)
+    assert bodies(await other.pop_later(**by_sql("price > 5"))) == [b"7"]
+
+
 async def test_a_pop_that_waited_asks_again_for_a_long_search(
     broker: DataBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
