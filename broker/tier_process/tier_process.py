@@ -77,6 +77,9 @@ from thermocline.tiered.wrappers import (
 
 logger = logging.getLogger(__name__)
 
+SEAL_S_MAX = 600.0
+"""How long the hot process waits for a seal, too: while the store is away, no request is to wait for ever."""
+
 
 class TierRole:
     """Answers the hot process. Belongs to the process's loop."""
@@ -307,7 +310,11 @@ class TierRole:
     @staticmethod
     async def _seal(command: RemotingCommand, work: TierWork) -> RemotingCommand:
         request = msgspec.msgpack.decode(command.body, type=SealRequest)
-        outcomes = await work.service.seal(request.topic)
+        try:
+            async with asyncio.timeout(SEAL_S_MAX):
+                outcomes = await work.service.seal(request.topic)
+        except TimeoutError as error:
+            raise UnavailableError("not sealed in time", reason=work.service.last_error) from error
         reply = SealReply(
             segments=[
                 SealedSegment(
