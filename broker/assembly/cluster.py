@@ -48,7 +48,9 @@ class Cluster:
         """With enableSlaveActingMaster."""
         if settings.broker.slave_acting_master:
             self.members = MemberWatch(registration, config=lambda: settings.broker, clock=lambda: int(monotonic_ms()))
-        self.peers = PeerBrokers(registration, timeout_ms=lambda: settings.broker.forward_timeout_ms, clock=base.clock)
+        self.peers = PeerBrokers(
+            registration, timeout_ms=lambda: settings.broker.forward_timeout_ms, clock=base.steady_clock
+        )
 
     @property
     def mapped_queues(self) -> MappedQueues:

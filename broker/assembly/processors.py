@@ -173,7 +173,9 @@ def table_processors(
             groups=tables.groups,
             clients=tables.clients,
             request_modes=tables.request_modes,
-            queues=ClusterQueues(tables.topics, cluster.registration, config=lambda: settings.broker, clock=base.clock),
+            queues=ClusterQueues(
+                tables.topics, cluster.registration, config=lambda: settings.broker, clock=base.steady_clock
+            ),
         ),
     )
 

@@ -33,7 +33,7 @@ class PeerBrokers:
     """The masters of the other brokers. `close` as often as wanted."""
 
     def __init__(self, registration: Registration, *, timeout_ms: Callable[[], int], clock: Callable[[], int]) -> None:
-        """`timeout_ms`: the default timeout of a call."""
+        """`timeout_ms`: the default timeout of a call. `clock`: steady, ms."""
         self._registration = registration
         self._timeout_ms = timeout_ms
         self._clock = clock
