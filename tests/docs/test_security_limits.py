@@ -23,6 +23,7 @@ from thermocline.remoting.connections import ConnectionLimits
 from thermocline.remoting.connections.server_limits import CONNECTIONS_MAX
 from thermocline.remoting.settings import TlsConfig
 from thermocline.remoting.tls.tls_gate import TLS_HANDSHAKES_MAX
+from thermocline.tiered.purge.purger import WAITING_MAX as PURGES_WAITING_MAX
 from thermocline.tiered.sealing.seal_demands import WAITING_MAX as SEALS_WAITING_MAX
 
 
@@ -49,6 +50,7 @@ BOUNDS = {
     "expressions of tags that are kept": (EXPRESSIONS_KEPT_MAX, CHARS_KEPT_MAX),
     "pulls from the cold tier under way": (COLD_PULLS_MAX, COLD_PULLS_CONNECTION_MAX),
     "requests for a seal that wait, as while the bucket is away": (SEALS_WAITING_MAX,),
+    "purges that wait for the one under way": (PURGES_WAITING_MAX,),
     "searches by properties, and expressions, that wait for their turn": (JOBS_MAX,),
     "expressions that wait to be compiled": (WAITING_MAX,),
     "compiled expressions that are kept": _defaults(CompiledFilterCache, "count_max", "chars_max"),
