@@ -29,7 +29,7 @@ import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -90,6 +90,12 @@ class FileVerdict(msgspec.Struct, frozen=True, kw_only=True):
     def goes(self, *, now_ms: int) -> bool:
         """Whether nothing keeps it."""
         return not self.held_by and self.old_at_ms is not None and self.old_at_ms < now_ms and self.is_time
+
+
+def verdict_of(files: Sequence[FileVerdict], physical_offset: PhysicalOffset, *, now_ms: int) -> FileVerdict:
+    """Why the local log still holds an offset, at or behind its minimum, of what `verdicts` says of all files: the
+    oldest file that does not go holds up all behind it."""
+    return next(each for each in files if not each.goes(now_ms=now_ms) or physical_offset < each.end_offset)
 
 
 class RetentionPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,12 +207,6 @@ class Retention:
         yield FileVerdict(
             file_name=newest.name, end_offset=newest.end_offset, held_by=(), old_at_ms=None, is_time=is_time
         )
-
-    def verdict(self, physical_offset: PhysicalOffset, gate: RetentionGate, *, now_ms: int, hour: int) -> FileVerdict:
-        """Why the local log still holds an offset, at or behind its minimum: the oldest file that does not go holds up
-        all behind it."""
-        verdicts = self.verdicts(gate, now_ms=now_ms, hour=hour)
-        return next(each for each in verdicts if not each.goes(now_ms=now_ms) or physical_offset < each.end_offset)
 
     def execute(self, plan: RetentionPlan) -> None:
         """Unlink the files of this plan, and files that an earlier plan failed to unlink. Helper thread.

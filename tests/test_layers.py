@@ -124,6 +124,7 @@ ALLOWED: dict[str, frozenset[str]] = {
         "tiered.sealing tiered.state",
     ),
     "tiered.bill": edges(
+        CODEC,
         "tiered.budgets tiered.catalog tiered.cost tiered.garbage tiered.index_format tiered.indexes",
         "tiered.ledger tiered.merging tiered.packs tiered.sealing tiered.segments tiered.service",
         "tiered.stores tiered.wrappers",
@@ -270,7 +271,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "broker.follower": edges(
         CODEC,
         "remoting.bodies remoting.connections store.files store.config store.queues store",
-        "broker.helpers broker.pulls broker.settings broker.tables broker.tier",
+        "broker.helpers broker.pulls broker.settings broker.state_files broker.tables broker.tier",
         "broker.tier_process",
         "tiered.budgets tiered.catalog tiered.indexes tiered.ledger tiered.objects tiered.packs",
         "tiered.reading tiered.sealing tiered.segments tiered.state tiered.stores tiered.wrappers",

@@ -77,7 +77,7 @@ class EscapeBridge:
         config: Callable[[], BrokerConfig],
         clock: Callable[[], int],
     ) -> None:
-        """`clock`: ms."""
+        """`clock`: steady, ms."""
         self._registration = registration
         self._peers = peers
         self._config = config

@@ -54,8 +54,8 @@ class HalfEscapes:
         wait_ms: Callable[[], int],
         clock: Callable[[], int],
     ) -> None:
-        """`recover`: reads from the log which half messages are open. `wait_ms`: after the beginning. `clock`: in
-        ms."""
+        """`recover`: reads from the log which half messages are open. `wait_ms`: after the beginning. `clock`:
+        steady, in ms."""
         self._wait_ms = wait_ms
         self._clock = clock
         self._start_ms = 0

@@ -58,6 +58,8 @@ class OffsetReturn:
         self._timeout_ms = timeout_ms
         self._clock = clock
         self._before: dict[str, dict[int, QueueOffset]] | None = None
+        self._acting_count = 0
+        """How often this broker has stood in."""
         self._task: asyncio.Task[None] | None = None
         members.add_listener(self._state_changed)
 
@@ -75,14 +77,17 @@ class OffsetReturn:
                 await task
 
     def _state_changed(self, state: StandIn) -> None:
-        if state is StandIn.ACTING and self._before is None:
-            self._before = {key: dict(table) for key, table in self._offsets.tables()}
+        if state is StandIn.ACTING:
+            self._acting_count += 1
+            if self._before is None:
+                self._before = {key: dict(table) for key, table in self._offsets.tables()}
         elif state is StandIn.FOLLOWING and self._before is not None and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="offsets for the master")
 
     async def _run(self) -> None:
         error = ""
         while self._members.state is StandIn.FOLLOWING and self._members.master_address is not None:
+            acting_count = self._acting_count
             try:
                 count = await self._give_back(self._members.master_address)
             except MQError as failure:
@@ -97,7 +102,7 @@ class OffsetReturn:
                 count = 0
             if count:
                 logger.info("offsets given back to the master count=%d", count)
-            if self._members.state is StandIn.FOLLOWING:
+            if self._members.state is StandIn.FOLLOWING and acting_count == self._acting_count:
                 self._before = None
                 break
         self._task = None

@@ -138,7 +138,11 @@ class ColdTier:
         )
 
     def start(self, long_polling: LongPolling, resources: AsyncExitStack) -> None:
-        """Begin, until `resources` close."""
+        """Begin, until `resources` close.
+
+        Raises:
+            CorruptDataError: A state file cannot be read.
+        """
         if self._slave_ledger is not None:
             self._slave_ledger.start(self._parts.tables.topics, long_polling)
         if self._source is None:
@@ -149,6 +153,7 @@ class ColdTier:
                 topics=self._parts.tables.topics,
                 offsets=self._parts.tables.offsets,
                 long_polling=long_polling,
+                persister=self._parts.tables.persister,
             )
         resources.push_async_callback(self._feed.close)
         resources.push_async_callback(self._follower.close)

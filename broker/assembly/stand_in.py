@@ -123,7 +123,9 @@ class StandInParts:
 
         assert parts.pops.escaped is not None
         self._escaped = parts.pops.escaped
-        bridge = EscapeBridge(cluster.registration, cluster.peers, config=lambda: settings.broker, clock=base.clock)
+        bridge = EscapeBridge(
+            cluster.registration, cluster.peers, config=lambda: settings.broker, clock=base.steady_clock
+        )
         self.services = ActingServices(
             members,
             bridge,
@@ -136,7 +138,7 @@ class StandInParts:
                 bridge,
                 recover=lambda: recover_open(settings, base.store, tables.offsets, clock=base.clock).table,
                 wait_ms=lambda: settings.broker.transaction_check_interval_ms,
-                clock=base.clock,
+                clock=base.steady_clock,
             ),
             offsets=tables.offsets,
             has=self._has,

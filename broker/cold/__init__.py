@@ -19,7 +19,7 @@ from thermocline.broker.cold.cold_state import ColdHealth, ColdState
 from thermocline.broker.cold.dropped_ranges import DroppedRange, DroppedRanges
 from thermocline.broker.cold.key_index import KeyIndex, KeyMatches, KeyQuery
 from thermocline.broker.cold.steady_report import SteadyReport
-from thermocline.broker.cold.tier_holds import PinHold, QuarantinedRange, pin_holds, quarantined_ranges
+from thermocline.broker.cold.tier_holds import PinHold, PinHolds, QuarantinedRange, quarantined_ranges
 from thermocline.broker.cold.tiered_topics import is_tiered_topic
 
 __all__ = [
@@ -41,12 +41,12 @@ __all__ = [
     "KeyQuery",
     "NoColdTier",
     "PinHold",
+    "PinHolds",
     "QuarantinedRange",
     "SteadyReport",
     "cold_reads",
     "dropped_ranges",
     "is_tiered_topic",
-    "pin_holds",
     "pull_one",
     "quarantined_ranges",
     "record_at",

@@ -5,12 +5,13 @@ Computed in the tier process, which has the catalog; put into words by tier_expl
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 import msgspec
 
 from thermocline.remoting.offsets import QueueOffset
-from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.catalog import Catalog, RemovedSegment
 from thermocline.tiered.ledger import Pin
 from thermocline.tiered.segments import is_pack_key
 
@@ -34,28 +35,47 @@ class QuarantinedRange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     damage: str
 
 
-def pin_holds(catalog: Catalog, topic: str, pins: Iterable[Pin], *, now_ms: int) -> list[PinHold]:
-    """The pins that keep something of the topic, the one that ends last first."""
-    has_packs = topic in catalog.packed
-    removed = [
-        each
-        for each in catalog.removed
-        if each.topic == topic or (has_packs and not each.topic and all(is_pack_key(key) for key in each.keys))
-    ]
-    holds: list[PinHold] = []
-    for pin in sorted(pins, key=lambda pin: (-pin.until_ms, pin.pin_id)):
-        held = [each for each in removed if each.removed_in > pin.version] if pin.until_ms > now_ms else []
-        if held:
-            holds.append(
-                PinHold(
-                    pin_id=pin.pin_id,
-                    owner=pin.owner,
-                    until_ms=pin.until_ms,
-                    object_count=sum(len(each.keys) for each in held),
-                    stored_bytes=sum(each.stored_bytes for each in held),
+class PinHolds:
+    """What the pins hold, for any number of topics: what left the catalog is read once, and only if a pin is live."""
+
+    def __init__(self, catalog: Catalog, pins: Iterable[Pin], *, now_ms: int) -> None:
+        live = (pin for pin in pins if pin.until_ms > now_ms)
+        self._pins = sorted(live, key=lambda pin: (-pin.until_ms, pin.pin_id))
+        self._packed = catalog.packed
+        self._of_topics: defaultdict[str, list[RemovedSegment]] = defaultdict(list)
+        packs: list[RemovedSegment] = []
+        for each in catalog.removed if self._pins else ():
+            if each.topic:
+                self._of_topics[each.topic].append(each)
+            elif all(is_pack_key(key) for key in each.keys):
+                packs.append(each)
+        self._packs_held = [_held(packs, pin) for pin in self._pins]
+
+    def of(self, topic: str) -> list[PinHold]:
+        """The pins that keep something of the topic, the one that ends last first."""
+        own, has_packs = self._of_topics.get(topic, []), topic in self._packed
+        holds: list[PinHold] = []
+        for pin, packs_held in zip(self._pins, self._packs_held, strict=True):
+            object_count, stored_bytes = _held(own, pin)
+            if has_packs:
+                object_count, stored_bytes = object_count + packs_held[0], stored_bytes + packs_held[1]
+            if object_count:
+                holds.append(
+                    PinHold(
+                        pin_id=pin.pin_id,
+                        owner=pin.owner,
+                        until_ms=pin.until_ms,
+                        object_count=object_count,
+                        stored_bytes=stored_bytes,
+                    )
                 )
-            )
-    return holds
+        return holds
+
+
+def _held(removed: Iterable[RemovedSegment], pin: Pin) -> tuple[int, int]:
+    """How many of the removed objects the pin keeps, and their bytes."""
+    held = [each for each in removed if each.removed_in > pin.version]
+    return sum(len(each.keys) for each in held), sum(each.stored_bytes for each in held)
 
 
 def quarantined_ranges(catalog: Catalog, topic: str) -> list[QuarantinedRange]:

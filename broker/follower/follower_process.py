@@ -3,7 +3,7 @@
 It replaces the tier process of a broker that writes, and answers the same requests. It polls the ledger every
 `coldFollowIntervalMs`, without news up to FOLLOW_PAUSES_MAX times as long: that is the longest delay from a commit to
 its visibility here. Queue counts of topics come from the state snapshot, which is read when the ledger has moved, but
-not more often than the source saves it.
+not more often than the source saves it. Without one that can be read, those read last count, or what the ledger tells.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from thermocline.broker.helpers import (
 )
 from thermocline.broker.tier_process import TierReads
 from thermocline.broker.tier_process.tier_process import tell_outage
-from thermocline.remoting.clocks import wall_clock_ms
+from thermocline.remoting.clocks import monotonic_ms, wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import (
@@ -86,7 +86,9 @@ class FollowerRole:
         self._wake = asyncio.Event()
         self._reported: dict[str, _Reported] = {}
         self._configs: dict[str, Any] = {}
-        self._configs_ms = 0
+        self._configs_ms: float | None = None
+        """When they were read last, or could not be, by a clock that is never set."""
+        self._state_error = ""
         self._skipped: tuple[str, ...] = ()
         """Damaged state snapshots that were logged."""
 
@@ -168,15 +170,22 @@ class FollowerRole:
         return True
 
     async def _read_configs(self, link: HelperLink, store: ObjectStore, keys: BrokerKeys, catalog: Catalog) -> None:
-        """Read the topics' configurations, if those read last are old."""
-        interval_ms = link.settings.tier.state_interval_ms
-        if wall_clock_ms() - self._configs_ms >= interval_ms:
+        """Read the topics' configurations, if those read last are old. History is served without them, too."""
+        now_ms = monotonic_ms()
+        if self._configs_ms is not None and now_ms - self._configs_ms < link.settings.tier.state_interval_ms:
+            return
+        try:
             found = await with_carried(await find_newest(store, keys), store, keys, catalog)
-            if found.skipped and found.skipped != self._skipped:
-                logger.warning("state snapshot damaged, the one before it is taken keys=%s", ", ".join(found.skipped))
-            self._skipped, state = found.skipped, found.snapshot
-            self._configs = state.documents.get(TOPICS, {}).get("topicConfigTable", {}) if state is not None else {}
-            self._configs_ms = wall_clock_ms()
+        except CorruptDataError as error:  # also one of a later version
+            if str(error) != self._state_error:
+                logger.warning("how topics are set up is not known anew, the saved state cannot be read: %s", error)
+            self._state_error, self._configs_ms = str(error), now_ms
+            return
+        if found.skipped and found.skipped != self._skipped:
+            logger.warning("state snapshot damaged, the one before it is taken keys=%s", ", ".join(found.skipped))
+        self._skipped, state, self._state_error = found.skipped, found.snapshot, ""
+        self._configs = state.documents.get(TOPICS, {}).get("topicConfigTable", {}) if state is not None else {}
+        self._configs_ms = now_ms
 
     def _tell(self, link: HelperLink, catalog: Catalog) -> None:
         """Report to the hot process what is new in this version."""

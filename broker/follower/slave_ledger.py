@@ -4,7 +4,8 @@
     CATALOG_TABLE    cold ranges are served; a queue without any local message goes on where the cold tier ends
 
 An empty slave copies only the end of its master's log, in which most queues may have no message. Their ends are those
-of the ledger, as the master's are. A record that comes later and is below such an end is in the bucket.
+of the ledger, as the master's are. A record that comes later and is below such an end is in the bucket. The ledger may
+know of a topic, or that it was made again, before this broker does: such ranges wait.
 
 Belongs to the hot process's loop. What waits for its topic is bounded by the catalog.
 """
@@ -77,7 +78,8 @@ class SlaveLedger:
         self._link.apply_table(table)
         for each in table.ranges:
             queue = self._store.queues.find(each.topic, each.queue_id)
-            if queue is None or queue.next_offset == QUEUE_START:
+            is_later = each.incarnation > self._incarnation_of(each.topic)
+            if queue is None or queue.next_offset == QUEUE_START or is_later:
                 self._waiting.setdefault(each.topic, {})[each.queue_id] = each
         self._place([topic for topic in dict.fromkeys(each.topic for each in table.ranges) if topic in self._waiting])
 
@@ -93,6 +95,8 @@ class SlaveLedger:
                 continue
             incarnation = self._incarnation_of(topic)
             for each in self._waiting.pop(topic).values():
+                if each.incarnation > incarnation:  # the master has made the topic again, this broker hears of it later
+                    self._waiting.setdefault(topic, {})[each.queue_id] = each
                 if each.incarnation != incarnation:
                     continue
                 queue = self._store.queues.find_or_create(topic, each.queue_id)

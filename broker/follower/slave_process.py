@@ -33,7 +33,9 @@ from thermocline.remoting.connections import Connection
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
 from thermocline.store.files import RealDisk
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.objects import ObjectStore
 from thermocline.tiered.sealing import LocalLog, LocalQueues, SealBacklog, SealPolicy
+from thermocline.tiered.segments import BrokerKeys
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +98,9 @@ class SlaveRole(FollowerRole):
         is_ours = bool(self._master_uuid) and catalog.store_uuid == self._master_uuid
         self._refusal = "" if is_ours else FOREIGN if self._master_uuid else NOT_ENROLLED
         return is_ours
+
+    async def _read_configs(self, link: HelperLink, store: ObjectStore, keys: BrokerKeys, catalog: Catalog) -> None:
+        """Nothing: a slave has its master's topics from the master."""
 
     def _tell(self, link: HelperLink, catalog: Catalog) -> None:
         topics, ranges = self._changed_ranges(catalog)

@@ -8,11 +8,15 @@
 Requests of the first two kinds can never succeed: the client gets an error that is not retryable. One of the third kind
 may succeed later: damage may be repaired, the object store may answer again, and a helper that a bug has ended is
 started again. A missing object is of the third kind too: it may have been replaced, which the next attempt finds out.
+
+What needs no answer and cannot be taken in closes the connection: half of a table may be taken in, and the next one
+builds upon the whole. The helper ends then, and its successor is sent everything.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
 
 from thermocline.broker.helpers.helper_protocol import HelperResponseCode
 from thermocline.remoting.command import RemotingCommand
@@ -20,6 +24,8 @@ from thermocline.remoting.connections import Connection, RequestHandler
 from thermocline.remoting.error_table import RESPONSE_CODES, response_code
 from thermocline.remoting.errors import InvalidRequestError, MQError, ObjectNotFoundError, UnavailableError
 from thermocline.remoting.response_code import ResponseCode
+
+logger = logging.getLogger(__name__)
 
 _REFUSALS: dict[int, type[MQError]] = {
     code: error
@@ -41,6 +47,14 @@ class RefusingHandler:
             return await answer if inspect.isawaitable(answer) else answer
         except InvalidRequestError as error:
             return refusal(command, error)
+        except UnavailableError:
+            raise
+        except Exception:
+            if not command.is_oneway:
+                raise
+            logger.exception("message of the broker not taken in, this helper begins anew code=%d", command.code)
+            connection.abort()
+            return None
 
     def connection_opened(self, connection: Connection) -> None:
         """See RequestHandler."""

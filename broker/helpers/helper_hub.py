@@ -2,7 +2,8 @@
 
 A helper sends HELLO first; one of another generation or build is refused. From then on it serves its role, and callers
 reach it through `ask`. When its connection closes, the helper is away at once: requests in flight fail with
-UnavailableError, and so do later ones, until it (or its successor) sends HELLO again.
+UnavailableError, and so do later ones, until it (or its successor) sends HELLO again. A report that its role cannot
+take in closes the connection: the helper ends, and its successor reports everything.
 
 Belongs to the hot process's loop. At most one helper a role: a second HELLO replaces the first, whose connection is
 closed, as its process is about to end.
@@ -108,7 +109,15 @@ class HelperHub:
         role = self._role_of.get(connection)
         if role is None:
             raise InvalidRequestError("HELLO comes first", code=command.code)
-        self._roles[role].helper_told(command.code, command.body)
+        try:
+            self._roles[role].helper_told(command.code, command.body)
+        except Exception:
+            # Half of a report may be taken in, and the next one builds upon the whole.
+            logger.exception(
+                "report of a helper not taken in, it has to begin anew role=%s code=%d", role, command.code
+            )
+            connection.abort()
+            return None
         return None if command.is_oneway else RemotingCommand.response(command)
 
     def _hello(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -37,7 +37,8 @@ with its role, generation and build id; afterwards both sides ask each other ove
 Answers have RocketMQ's response codes, and one of their own: 90000 REFUSED, the request can never succeed as it is.
 
 Sequence numbers: QUEUE_TABLE and CATALOG_TABLE are numbered by their sender from 1 within a connection, so that a gap
-is a bug that ends the connection instead of a silent hole.
+is a bug that ends the connection instead of a silent hole. So does any error in taking a table in (helper_hub.py,
+helper_answers.py).
 """
 
 from enum import IntEnum

@@ -34,6 +34,8 @@ EXIT_REFUSED = 78
 HELPER_STOP = signal.SIGUSR1
 SETTING_PREFIX = "THERMOCLINE_"
 PR_SET_PDEATHSIG = 1
+KILLED_S_MAX = 10.0
+"""How long a stop waits for a helper that is killed: one in a system call of a disk that hangs ends when that does."""
 
 
 def helper_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -108,7 +110,7 @@ class SupervisedHelper:
         )
 
     async def stop(self, *, timeout_ms: int) -> None:
-        """Ask the helper to stop, wait, then kill it. Idempotent."""
+        """Ask the helper to stop, wait, then kill it; on return it writes to the store no more. Idempotent."""
         self._is_stopping.set()
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -120,12 +122,21 @@ class SupervisedHelper:
                 logger.warning("helper did not stop in time name=%s timeout_ms=%d", self._spec.name, timeout_ms)
                 with contextlib.suppress(ProcessLookupError):
                     self._process.kill()
+                await self._wait_killed(self._process)
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
             self._task = None
         self._state = "stopped"
+
+    async def _wait_killed(self, process: asyncio.subprocess.Process) -> None:
+        """The killed helper finishes the system call that it is in, and may write to the store by it."""
+        try:
+            async with asyncio.timeout(KILLED_S_MAX):
+                await process.wait()
+        except TimeoutError:
+            logger.error("killed helper is still there name=%s pid=%d", self._spec.name, process.pid)
 
     async def _keep_running(self) -> None:
         delay_ms = self._restart_delay_ms

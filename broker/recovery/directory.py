@@ -5,18 +5,22 @@ the mark of a recovery under way       it begins anew
 a store that never took a message      counts as nothing: a start without `--recover-from` leaves such a one
 a store that came from that ledger     is started as it is
 anything else                          is refused and not changed
+
+Only what a store consists of is deleted: beside it may be anything, even the bucket that the recovery reads.
 """
 
 from __future__ import annotations
 
 from thermocline.broker.recovery.recovered_store import recovering_path
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.store.config import StoreConfig
+from thermocline.store.config import STORE_NAMES, StoreConfig
 from thermocline.store.files import TEMPORARY_SUFFIX, Disk, make_durable_directory, replace_file
 from thermocline.store.state import load_or_make_identity, load_origin
 from thermocline.tiered.segments import BrokerKeys
 
 LOG_HEAD_BYTES = 8
+LOST_AND_FOUND = "lost+found"
+"""What a file system has at its root before anything is written to it."""
 
 
 def was_recovered(disk: Disk, store: StoreConfig, keys: BrokerKeys) -> bool:
@@ -44,7 +48,7 @@ def _is_empty(disk: Disk, store: StoreConfig) -> bool:
         if path == store.own_path and disk.is_directory(path):
             if any(f"{path}/{each}" != _unfinished_mark_path(store) for each in disk.list_directory(path)):
                 return False
-        elif path != store.lock_path:
+        elif path != store.lock_path and name != LOST_AND_FOUND:
             return False
     return True
 
@@ -66,7 +70,7 @@ def has_messages(disk: Disk, store: StoreConfig) -> bool:
 
 
 def clear(disk: Disk, store: StoreConfig) -> None:
-    """Leave nothing but the mark of a recovery under way."""
+    """Leave nothing of a store but the mark of a recovery under way."""
     make_durable_directory(disk, store.own_path)
     replace_file(disk, recovering_path(store), b"", keep_backup=False)
     if disk.exists(store.identity_path):
@@ -76,9 +80,9 @@ def clear(disk: Disk, store: StoreConfig) -> None:
         path = f"{store.own_path}/{name}"
         if path != recovering_path(store):
             _remove(disk, path)
-    for name in disk.list_directory(store.root_path):
+    for name in STORE_NAMES:
         path = f"{store.root_path}/{name}"
-        if path not in (store.own_path, store.lock_path):
+        if path not in (store.own_path, store.lock_path) and disk.exists(path):
             _remove(disk, path)
 
 

@@ -4,7 +4,8 @@
     ledger      has to be there, if the master had one
     try         would the store let two writers commit? then nothing is touched
     claim       the next epoch, under this store's UUID: the old master is fenced at its next commit. Refused if the
-                ledger belongs to neither of the two stores: another slave has taken over, and its log may differ
+                ledger belongs to neither of the two stores: another slave has taken over, and its log may differ. Under
+                a controller one that has claimed it alone, and could not serve then, does not count
     topics      are brought to the lives that the ledger knows (ledger_topics.py)
     continue    queues that end before the ledger's end go on there: all below is in the bucket. Queues without a local
                 message go on where the saved state says that they ended: what they had has expired
@@ -98,9 +99,11 @@ def find_enrolment(disk: Disk, store: StoreConfig) -> Enrolment | None:
     return load_enrolment(disk, store.enrolment_path, store_id=_store_id(disk, store))
 
 
-async def check_ledger(bucket: ObjectStore, *, broker: BrokerConfig, store: StoreConfig, disk: Disk) -> None:
+async def check_ledger(
+    bucket: ObjectStore, *, broker: BrokerConfig, store: StoreConfig, disk: Disk, master_epoch: int = 0
+) -> None:
     """Pass a store whose ledger is its own, or that has none; before a master of a replica set takes sends. A directory
-    without a store yet has none.
+    without a store yet has none. `master_epoch`: for which a controller has elected this broker.
 
     Raises:
         ForeignLedgerError: The ledger is another store's.
@@ -112,8 +115,9 @@ async def check_ledger(bucket: ObjectStore, *, broker: BrokerConfig, store: Stor
         store_uuid=_store_id(disk, store),
         cluster=broker.cluster_name,
         broker_name=broker.broker_name,
+        master_epoch=master_epoch,
     )
-    check_owner((await LedgerReader.open(bucket, keys, only_topics=frozenset())).catalog, identity, keys)
+    await check_owner(bucket, keys, (await LedgerReader.open(bucket, keys, only_topics=frozenset())).catalog, identity)
 
 
 async def claim_again(

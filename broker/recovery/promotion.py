@@ -71,7 +71,7 @@ async def continue_ledger(
             )
         try:
             async with asyncio.timeout(OWNER_TIMEOUT_S):
-                await check_ledger(bucket, broker=broker, store=store, disk=disk)
+                await check_ledger(bucket, broker=broker, store=store, disk=disk, master_epoch=master_epoch)
                 if master_epoch:
                     await claim_again(
                         bucket,

@@ -5,7 +5,14 @@ from thermocline.broker.tier.drop_oldest import DropOldest
 from thermocline.broker.tier.fence import Fence
 from thermocline.broker.tier.hidden_messages import HiddenMessages
 from thermocline.broker.tier.store_rounds import TICK_MS, StoreRounds
-from thermocline.broker.tier.tier_explanation import QueueTierState, TierCondition, TopicTierState, explain, fenced_by
+from thermocline.broker.tier.tier_explanation import (
+    QueueExplanation,
+    QueueTierState,
+    TierCondition,
+    TopicTierState,
+    explain,
+    fenced_by,
+)
 from thermocline.broker.tier.tier_feed import TierFeed
 from thermocline.broker.tier.tier_link import TierLink
 
@@ -15,6 +22,7 @@ __all__ = [
     "DropOldest",
     "Fence",
     "HiddenMessages",
+    "QueueExplanation",
     "QueueTierState",
     "StoreRounds",
     "TierCondition",

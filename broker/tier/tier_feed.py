@@ -8,7 +8,8 @@ slice of a round alone: below it the reported ends are complete.
 A deleted topic is reported when its deletion is durable, so the data that the tier process removes cannot come back.
 
 At a slave a queue's first records may come before its topic, whose table is followed every few seconds: such a queue is
-reported with its topic, and until then `log_offset` stays.
+reported with its topic, and until then `log_offset` stays. If the master has deleted the topic meanwhile, the slave
+deletes it without ever having had it: then nothing is to be reported, and `log_offset` rises.
 """
 
 import asyncio
@@ -152,14 +153,14 @@ class TierFeed:
             self._is_telling = False  # the next HELLO starts anew
             return False
         written_offset = self._queues.written_offset
-        topics: list[TopicState] = []
-        ending: list[str] = []
-        for topic in _pop_first(self._changed_topics, ENTRIES_PER_SLICE):
-            if self._topics.is_ending(topic):
-                ending.append(topic)
-            else:
-                topics.append(self._topic_state(topic))
-        room = 0 if self._changed_topics else max(1, ENTRIES_PER_SLICE - len(topics))
+        # A topic whose deletion has begun waits until that is durable.
+        changed = (topic for topic in self._changed_topics if not self._topics.is_ending(topic))
+        names = list(itertools.islice(changed, ENTRIES_PER_SLICE))
+        has_more_topics = next(changed, None) is not None
+        for name in names:
+            del self._changed_topics[name]
+        topics = [self._topic_state(name) for name in names]
+        room = 0 if has_more_topics else max(1, ENTRIES_PER_SLICE - len(topics))
         queues = [
             QueueState(
                 topic=queue.topic, queue_id=queue.queue_id, min_offset=queue.min_offset, end_offset=queue.tail_offset
@@ -167,8 +168,8 @@ class TierFeed:
             for queue in _pop_first(self._changed_queues, room)
             if self._queues.find(queue.topic, queue.queue_id) is queue and self._has_topic(queue)
         ]
-        more = bool(self._changed_topics or self._changed_queues)
-        self._changed_topics.update(dict.fromkeys(ending))
+        more = has_more_topics or bool(self._changed_queues)
+        self._forget_ended()
         if not more:
             is_news = bool(topics or queues or self._pressure or self._told_pressure)
             if not self._without_topic:
@@ -195,6 +196,12 @@ class TierFeed:
         if self._waits_for_topics and is_tiered_topic(topic) and not self._incarnations.is_deleted(topic):
             self._without_topic.setdefault(topic, {})[queue] = None
         return False
+
+    def _forget_ended(self) -> None:
+        """Let no queue wait for a topic whose deletion is durable."""
+        for topic in list(self._without_topic):
+            if self._incarnations.is_deleted(topic) and not self._topics.is_ending(topic):
+                del self._without_topic[topic]
 
     def _topic_state(self, topic: str) -> TopicState:
         incarnation = self._incarnations.find(topic)

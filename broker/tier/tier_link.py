@@ -11,7 +11,7 @@ of an offset that would make a client skip history.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -167,6 +167,10 @@ class TierLink:
     def dropped(self, ranges: list[DroppedRange]) -> None:
         """Send ranges dropped because of a full disk to the tier process."""
         self._hub.tell(TIER_ROLE, HelperRequestCode.DROPPED, Dropped(ranges=ranges))
+
+    def ranges_of(self, topics: Collection[str]) -> list[ColdRange]:
+        """The ranges of these topics' queues, as the tier process has reported them."""
+        return [each for (topic, _), each in self._ranges.items() if topic in topics]
 
     # -- ColdReads -----------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """State capture: collects a broker's state from its files and its tier process, for a snapshot in the bucket.
 
-The hot process supplies only the popped messages in flight. Its state files are durable before their changes are
-answered, or written within seconds (offsets), and are in the page cache that both processes share.
+The hot process supplies only the popped messages in flight, before the files are read and once more after
+(state_rounds.py). Its state files are durable before their changes are answered, or written within seconds (offsets),
+and are in the page cache that both processes share.
 
 Documents of unchanged files are kept, not read again. On the loop: the queues' ends, one dictionary lookup each. In a
 thread: files.

@@ -7,8 +7,9 @@
     one of two is no good   as many snapshots as it takes until both that are kept reserve the same (state_log.py)
 
 The first round of a tier process looks at what is in the bucket, so a restart alone saves nothing anew; unless neither
-snapshot there can be read. Failures are retried, with pauses that double; one line tells of the first, unless it is the
-store that is away.
+snapshot there can be read, or more than EPOCHS_BACK_MAX writers have come since: it takes 16 requests for each to see
+that it has saved nothing (newest_state.py). Failures are retried, with pauses that double; one line tells of the first,
+unless it is the store that is away.
 Belongs to the tier process's loop.
 """
 
@@ -20,7 +21,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from thermocline.broker.state import PoppedOffsets
+from thermocline.broker.state import PoppedOffsets, hold_back
 from thermocline.broker.tier_process.state_capture import Captured, QueueEnds, StateCapture
 from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError, UnavailableError
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset
@@ -42,6 +43,7 @@ LOOK_INTERVAL_S = 1.0
 """How often the log's growth is looked at: one word in shared memory."""
 RETRY_DELAY_MS = 2_000
 RETRY_DELAY_MS_MAX = 30_000
+EPOCHS_BACK_MAX = 16
 
 
 class StateRounds:
@@ -62,8 +64,8 @@ class StateRounds:
         interval_ms: int,
         clock: Callable[[], int],
     ) -> None:
-        """`reported_offset`: that of the ends, when they are not wanted yet. `popped()` asks the hot process;
-        `saved(log_ceiling)` tells it."""
+        """`reported_offset`: that of the ends, when they are not wanted yet. `popped()` asks the hot process, which
+        writes its files before it answers; `saved(log_ceiling)` tells it."""
         self._writer = writer
         self._log = log
         self._capture = capture
@@ -170,7 +172,8 @@ class StateRounds:
         snapshot = self._snapshot(captured)
         newest = self._newest
         is_news = newest is None or newest.log_ceiling != snapshot.log_ceiling or not snapshot.says_the_same(newest)
-        is_due = is_forced or is_news or self._is_carried
+        is_far_back = newest is not None and self._writer.epoch - newest.epoch > EPOCHS_BACK_MAX
+        is_due = is_forced or is_news or is_far_back or self._is_carried
         while is_due or self._log.reserved_ceiling < snapshot.log_ceiling:
             is_due, is_news = False, True
             snapshot = msgspec.structs.replace(snapshot, sequence=self._log.next_name().sequence)
@@ -182,7 +185,10 @@ class StateRounds:
 
     async def _capture_now(self) -> Captured:
         popped = await self._popped()
-        return await asyncio.to_thread(self._capture.capture, self._ends(), popped=popped)
+        captured = await asyncio.to_thread(self._capture.capture, self._ends(), popped=popped)
+        # The file of offsets may have been written since the answer: behind messages that were popped since.
+        later = hold_back(captured.documents, await self._popped())
+        return msgspec.structs.replace(captured, documents=later)
 
     async def _last_saved(self) -> StateSnapshot | None:
         """The newest state in the bucket; None when neither snapshot can be read: the disk has the state then."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from thermocline.broker.helpers import CostAccount, CostForecast, CostReply, CostRequest, CostTopic, RequestBudgetState
 from thermocline.broker.metrics import OTHER, PurposeFigures, TopicFigures, TopicRequestFigures
+from thermocline.remoting.errors import BrokerBusyError
 from thermocline.tiered.bill import (
     ERRORS,
     RECEIVED,
@@ -39,6 +40,8 @@ from thermocline.tiered.segments import BrokerKeys
 from thermocline.tiered.service import TierService
 from thermocline.tiered.wrappers import OutageWatch, StoreCounters
 
+FORECASTS_WAITING_MAX = 4
+
 
 class TierAccount:
     """Meter, traffic record, request budget and outage watch of one tier process. Belongs to its loop."""
@@ -60,6 +63,8 @@ class TierAccount:
         self.shares = TopicShares(self.meter)
         self.traffic = TrafficRecord(clock)
         self.outage = OutageWatch(clock, on_change=on_outage)
+        self._forecasting = asyncio.Lock()
+        self._forecast_count = 0
         self.admission: SealAdmission | None = None
         if config.requests_per_hour:
             budget = RequestBudget(
@@ -146,8 +151,13 @@ class TierAccount:
         return [*figures, _topic_requests(OTHER, others)]
 
     async def answer(self, service: TierService, request: CostRequest) -> CostReply:
-        """The answer to TIER_COST."""
-        forecast = await self._forecast(service, request) if request.is_forecast else None
+        """The answer to TIER_COST.
+
+        Raises:
+            InvalidParameterError: It would take too long to forecast.
+            BrokerBusyError: Too many forecasts wait.
+        """
+        forecast = await self._forecast_alone(service, request) if request.is_forecast else None
         meter, recent, now_ms = self.meter, self.meter.recent(), self._clock()
         catalog = service.catalog
         stored = {name: each.stored_bytes for name, each in stored_by_topic(catalog).items()}
@@ -181,6 +191,17 @@ class TierAccount:
             budget=self.budget_state(),
             forecast=forecast,
         )
+
+    async def _forecast_alone(self, service: TierService, request: CostRequest) -> CostForecast:
+        """One at a time: sealing, too, has its work done in the process's few threads."""
+        if self._forecast_count > FORECASTS_WAITING_MAX:
+            raise BrokerBusyError("too many forecasts wait", count_max=FORECASTS_WAITING_MAX)
+        self._forecast_count += 1
+        try:
+            async with self._forecasting:
+                return await self._forecast(service, request)
+        finally:
+            self._forecast_count -= 1
 
     async def _forecast(self, service: TierService, request: CostRequest) -> CostForecast:
         """Worked out in a thread: with many topics it takes seconds."""

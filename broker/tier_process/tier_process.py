@@ -11,11 +11,11 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from thermocline.broker.cold import DroppedRange, DroppedRanges, pin_holds, quarantined_ranges
+from thermocline.broker.cold import DroppedRange, DroppedRanges
 from thermocline.broker.helpers import (
     TIER_ROLE,
     CatalogTable,
@@ -29,7 +29,6 @@ from thermocline.broker.helpers import (
     PurgeReply,
     PurgeRequest,
     QueueTable,
-    QueueTierReport,
     ReaderLeft,
     ScrubRequest,
     SealedSegment,
@@ -40,7 +39,6 @@ from thermocline.broker.helpers import (
     TierReportReply,
     TierReportRequest,
     TierSettings,
-    TopicTierReport,
     TtlProofRequest,
     connect,
 )
@@ -50,8 +48,8 @@ from thermocline.broker.tier_process.hot_state import HotState
 from thermocline.broker.tier_process.ledger_opening import open_ledger
 from thermocline.broker.tier_process.pending_tables import PendingTables
 from thermocline.broker.tier_process.tier_account import TierAccount
-from thermocline.broker.tier_process.tier_ttl import expired_parts
 from thermocline.broker.tier_process.tier_work import TierWork
+from thermocline.broker.tier_process.topic_reports import topic_reports
 from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection
@@ -60,10 +58,10 @@ from thermocline.remoting.offsets import LOG_START, QUEUE_START
 from thermocline.store.files import Disk, Readers, RealDisk
 from thermocline.tiered.budgets import TierBudgets, TierConfig
 from thermocline.tiered.catalog import Catalog, QueueHole
-from thermocline.tiered.ledger import CHECKPOINT_INTERVAL, Pin
+from thermocline.tiered.ledger import CHECKPOINT_INTERVAL
 from thermocline.tiered.objects import ForeignLedgerError, ObjectStore, UnfitStoreError, UntrustedStoreError
 from thermocline.tiered.sealing import TopicReport
-from thermocline.tiered.segments import NO_SEGMENTS, BrokerKeys
+from thermocline.tiered.segments import BrokerKeys
 from thermocline.tiered.service import TierService
 from thermocline.tiered.stores import DirectoryAccess, ObjectStoreOptions, open_object_store
 from thermocline.tiered.wrappers import (
@@ -76,6 +74,9 @@ from thermocline.tiered.wrappers import (
 )
 
 logger = logging.getLogger(__name__)
+
+SEAL_S_MAX = 600.0
+"""How long the hot process waits for a seal, too: while the store is away, no request is to wait for ever."""
 
 
 class TierRole:
@@ -307,7 +308,11 @@ class TierRole:
     @staticmethod
     async def _seal(command: RemotingCommand, work: TierWork) -> RemotingCommand:
         request = msgspec.msgpack.decode(command.body, type=SealRequest)
-        outcomes = await work.service.seal(request.topic)
+        try:
+            async with asyncio.timeout(SEAL_S_MAX):
+                outcomes = await work.service.seal(request.topic)
+        except TimeoutError as error:
+            raise UnavailableError("not sealed in time", reason=work.service.last_error) from error
         reply = SealReply(
             segments=[
                 SealedSegment(
@@ -390,6 +395,7 @@ class TierRole:
         request = msgspec.msgpack.decode(command.body, type=TierReportRequest)
         pins = await self._work.live_pins() if self._work and request.with_pins else []
         service = self._work.service if self._work else None
+        topics = await topic_reports(service, request, pins=pins, now_ms=self._clock()) if service else []
         counters = self._account.meter.totals if self._account else StoreCounters()
         reply = TierReportReply(
             version=service.catalog.version if service else -1,
@@ -397,7 +403,7 @@ class TierRole:
             requests={verb.value: count for verb, count in counters.requests.items()},
             sent_bytes=counters.sent_bytes,
             received_bytes=counters.received_bytes,
-            topics=topic_reports(service, request, pins=pins, now_ms=self._clock()) if service else [],
+            topics=topics,
             last_scrub=self._work.scrub.last_report if self._work else None,
             outage_ms=self._account.outage_ms if self._account else 0,
             budget=self._account.budget_state() if self._account else None,
@@ -411,53 +417,6 @@ class TierRole:
 def tell_outage(link: HelperLink, watch: OutageWatch) -> None:
     """Report to the hot process since when the object store has not answered, or that it does again."""
     link.tell(HelperRequestCode.STORE_ABSENCE, StoreAway(since_ms=watch.since_ms or 0, reason=watch.last_error))
-
-
-def topic_reports(
-    service: TierService, request: TierReportRequest, *, pins: Sequence[Pin], now_ms: int
-) -> list[TopicTierReport]:
-    """The report of each requested topic."""
-    reports: list[TopicTierReport] = []
-    backlog = service.backlog
-    backlog.account()
-    for topic, progress in backlog.topics.items():
-        if request.topic is not None and topic != request.topic:
-            continue
-        entry = service.catalog.topics.get(topic)
-        segments = entry.segments if entry and entry.incarnation == progress.incarnation else NO_SEGMENTS
-        packed = service.catalog.packed.get(topic)
-        if packed is not None and packed.incarnation != progress.incarnation:
-            packed = None
-        cut_ms = request.visible_from_ms
-        reports.append(
-            TopicTierReport(
-                topic=topic,
-                segments=len(segments),
-                raw_bytes=segments.raw_bytes + (packed.raw_bytes if packed else 0),
-                stored_bytes=segments.stored_bytes + (packed.stored_bytes if packed else 0),
-                queues=[
-                    QueueTierReport(
-                        queue_id=queue_id,
-                        cold_end=queue.cold_end,
-                        waiting_bytes=queue.waiting_bytes,
-                        first_waiting_ms=queue.first_waiting_ms,
-                    )
-                    for queue_id, queue in sorted(progress.queues.items())
-                ],
-                packs=len(packed.packs) if packed else 0,
-                first_newest_ms=min(
-                    (
-                        *(() if segments.first_newest_ms is None else (segments.first_newest_ms,)),
-                        *(service.catalog.packs[pack_id].max_store_ms for pack_id in (packed.packs if packed else ())),
-                    ),
-                    default=None,
-                ),
-                expired=None if cut_ms is None else expired_parts(service, topic, segments, packed, cut_ms=cut_ms),
-                quarantined=quarantined_ranges(service.catalog, topic),
-                pins=pin_holds(service.catalog, topic, pins, now_ms=now_ms),
-            )
-        )
-    return reports
 
 
 async def serve(options: HelperOptions, stop: asyncio.Event, *, role: TierRole | None = None) -> None:

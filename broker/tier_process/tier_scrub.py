@@ -48,6 +48,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_WAIT_S = 300.0
 """A broker that has just started has more urgent things to read."""
+FAILED_WAIT_S = 600.0
 STEP_PAUSE_S = 0.1
 STEADY_BYTES_PER_SECOND = 8 << 20
 """So fast one object is read: cold reads and merges go first."""
@@ -170,18 +171,22 @@ class TierScrub:
             report=None if is_running else self._memory.report,
         )
 
-    async def run_steadily(self, *, first_wait_s: float = FIRST_WAIT_S) -> None:
-        """Read everything within 30 days, again and again, until cancelled. An error of ours ends it, and is shown."""
+    async def run_steadily(self, *, first_wait_s: float = FIRST_WAIT_S, failed_wait_s: float = FAILED_WAIT_S) -> None:
+        """Read everything within 30 days, again and again, until cancelled or fenced. An error that is not expected, as
+        of a system without free file descriptors, is shown, and the next step comes `failed_wait_s` later."""
         await asyncio.sleep(first_wait_s)
-        try:
-            while True:
-                wait_ms = await self.step_steadily()
-                await asyncio.sleep(max(STEP_PAUSE_S, wait_ms / 1_000))
-        except FencedError as error:
-            self._steady_error = str(error)  # the service meets it, too, and ends the process
-        except Exception:
-            self._steady_error = "internal error, see the broker's log"
-            logger.exception("the scrub that runs by itself has ended")
+        while True:
+            try:
+                wait_s = max(STEP_PAUSE_S, await self.step_steadily() / 1_000)
+                self._steady_error = ""
+            except FencedError as error:
+                self._steady_error = str(error)  # the service meets it, too, and ends the process
+                return
+            except Exception:
+                if not self._steady_error:
+                    logger.exception("the scrub that runs by itself has failed retry_s=%.0f", failed_wait_s)
+                self._steady_error, wait_s = "internal error, see the broker's log", failed_wait_s
+            await asyncio.sleep(wait_s)
 
     async def step_steadily(self) -> int:
         """Begin a pass, or read one object, if it is time; return for how many milliseconds there is nothing to do.

@@ -16,6 +16,7 @@ from thermocline.broker.recovery.recovered_store import recovering_path
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.store.config.store_config import StoreConfig
 from thermocline.store.files.disk import make_durable_directory
+from thermocline.store.state.identity import load_or_make_identity
 from thermocline.tiered.segments.object_keys import BrokerKeys
 
 STORE = StoreConfig(root_path="/store")
@@ -49,3 +50,27 @@ def test_foreign_files_are_left_alone(path: str) -> None:
     disk.open(path, create=True).close()
     with pytest.raises(InvalidRequestError, match="the directory holds a store already"):
         was_recovered(disk, STORE, KEYS)
+
+
+def test_the_root_of_a_new_file_system_is_empty() -> None:
+    """A new disk is mounted where the lost one was."""
+    disk = SimulatedDisk()
+    make_durable_directory(disk, "/store/lost+found")
+    assert not was_recovered(disk, STORE, KEYS)
+    clear(disk, STORE)
+    assert disk.exists("/store/lost+found"), "it is not ours, and only root may change it"
+
+
+def test_only_what_a_store_consists_of_is_deleted() -> None:
+    """A broker was started without `--recover-from`, in the folder that has its bucket, too."""
+    disk, bucket = SimulatedDisk(), "/store/cold/DefaultCluster/broker-a"
+    for path in (bucket, STORE.config_path, STORE.own_path, STORE.commit_log_path):
+        make_durable_directory(disk, path)
+    for path in (f"{bucket}/head-hint", f"{STORE.config_path}/topics.json", STORE.checkpoint_path, STORE.abort_path):
+        disk.open(path, create=True).close()
+    load_or_make_identity(disk, STORE.identity_path, make_id=lambda: "0" * 32)
+    assert not was_recovered(disk, STORE, KEYS)
+    clear(disk, STORE)
+    assert disk.exists(f"{bucket}/head-hint"), "the only copy of its messages"
+    assert sorted(disk.list_directory(STORE.root_path)) == ["cold", "thermocline"]
+    assert disk.list_directory(STORE.own_path) == ["recovering"]

@@ -6,6 +6,7 @@ Covers `broker/recovery/promotion.py`.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,29 @@ async def test_a_broker_that_may_not_claim_the_ledger_is_no_master(tmp_path: Pat
         assert other.error == ""
         await wait_sealed(found)
         assert (await ledger_of(url)).store_uuid == other.store.identity.store_id
+
+
+async def test_a_master_that_has_claimed_and_cannot_serve_holds_no_other_up(tmp_path: Path) -> None:
+    """It resigns, and the controllers elect another one of the set before: none of them was ever its slave."""
+    url = f"file://{tmp_path}/bucket"
+    async with role_set(tmp_path, cold_url=url, tier=SOON) as found:
+        await found.switch(1)
+        await make_topic(found)
+        await wait_sealed(found)
+        await found.wait_followed(2)
+        other = found.brokers[2]
+        host, _, port = other.ha_address.partition(":")
+        with socket.create_server((host, int(port))):
+            with pytest.raises(UnavailableError):
+                await found.elect(2)
+            assert (await ledger_of(url)).store_uuid == other.store.identity.store_id, "it has claimed"
+            await found.elect(1)
+        async with producer_of(found.namesrv) as producer:
+            await send_until_taken(producer, b"of broker 1 again")
+        await wait_sealed(found)
+        catalog = await ledger_of(url)
+        assert catalog.store_uuid == found.brokers[1].store.identity.store_id
+        assert catalog.master_epoch == found.epoch == 3
 
 
 async def test_a_ledger_that_is_away_is_asked_again_in_the_same_epoch(

@@ -19,6 +19,7 @@ from thermocline.broker.settings import SETTINGS, BrokerConfig
 from thermocline.broker.settings.limit_settings import LimitSettings
 from thermocline.broker.tables.consumer_filter_table import DEAD_CHARS_MAX, DEAD_COUNT_MAX
 from thermocline.broker.tables.message_filters import WAITING_MAX
+from thermocline.broker.tier_process.tier_account import FORECASTS_WAITING_MAX
 from thermocline.filters.compiled_filter_cache import CompiledFilterCache
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.remoting.command import ODD_HEADER_BYTES_MAX
@@ -26,6 +27,8 @@ from thermocline.remoting.connections import ConnectionLimits
 from thermocline.remoting.connections.server_limits import CONNECTIONS_MAX
 from thermocline.remoting.settings import TlsConfig
 from thermocline.remoting.tls.tls_gate import TLS_HANDSHAKES_MAX
+from thermocline.tiered.purge.purger import WAITING_MAX as PURGES_WAITING_MAX
+from thermocline.tiered.sealing.seal_demands import WAITING_MAX as SEALS_WAITING_MAX
 
 
 def _defaults(made: type, *names: str) -> tuple[int, ...]:
@@ -51,6 +54,9 @@ BOUNDS = {
     "expressions of tags that are kept": (EXPRESSIONS_KEPT_MAX, CHARS_KEPT_MAX),
     "groups with a threshold of their own on cold reads": (THRESHOLDS_MAX,),
     "pulls from the cold tier under way": (COLD_PULLS_MAX, COLD_PULLS_CONNECTION_MAX),
+    "requests for a seal that wait, as while the bucket is away": (SEALS_WAITING_MAX,),
+    "purges that wait for the one under way": (PURGES_WAITING_MAX,),
+    "forecasts of costs that wait for the one under way": (FORECASTS_WAITING_MAX,),
     "searches by properties, and expressions, that wait for their turn": (JOBS_MAX,),
     "expressions that wait to be compiled": (WAITING_MAX,),
     "compiled expressions that are kept": _defaults(CompiledFilterCache, "count_max", "chars_max"),

@@ -18,8 +18,9 @@ from tests.store.store_parts import (
     small_config,
 )
 from thermocline.remoting.errors import ServiceUnavailableError
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.message_store import MessageStore
-from thermocline.store.retention import RetentionGate
+from thermocline.store.retention import RetentionGate, verdict_of
 
 HOUR_MS = 3_600_000
 DELETE_HOUR, OTHER_HOUR = 4, 5
@@ -243,7 +244,8 @@ def test_the_reason_that_keeps_a_file_is_reported(disk: SimulatedDisk) -> None:
     goes = [each.goes(now_ms=OLD_MS) for each in retention.verdicts(gate, now_ms=OLD_MS, hour=DELETE_HOUR)]
     assert goes == [True, False, False, False, False, False]
     # What holds the second one holds up the last.
-    held_up = retention.verdict(4 * LOG_FILE_BYTES, gate, now_ms=OLD_MS, hour=DELETE_HOUR)
+    files = list(retention.verdicts(gate, now_ms=OLD_MS, hour=DELETE_HOUR))
+    held_up = verdict_of(files, PhysicalOffset(4 * LOG_FILE_BYTES), now_ms=OLD_MS)
     assert (held_up.file_name, held_up.held_by) == (names[1], ("committed",))
     # `plan` agrees on which of them go.
     assert run(store, gate, now_ms=written_ms + 72 * HOUR_MS + 1) == 5

@@ -31,6 +31,7 @@ from typing import TypeAlias
 import msgspec
 import numpy as np
 
+from thermocline.remoting.errors import InvalidParameterError
 from thermocline.tiered.bill.arrivals import Arrivals, points_per_minute
 from thermocline.tiered.bill.index_forecast import forecast_indexes
 from thermocline.tiered.bill.merge_forecast import MergeForecast, forecast_merges
@@ -48,6 +49,8 @@ GETS_PER_STATE = 2
 """Ledger entries that a state snapshot probes, to check that no other writer has claimed the ledger."""
 SETTLING_SEAL_AGES = 8
 """So many go before it: topics that were due together drift apart."""
+WORK_MAX = 5_000_000
+"""Half a minute and some hundred megabytes."""
 _NO_TOPIC = ""
 """Whose removed packs are, in a checkpoint."""
 
@@ -109,10 +112,15 @@ class _Round:
 def forecast_bill(
     loads: Sequence[TopicLoad], settings: ForecastSettings, *, cycle_ms: int, seed: int = 1
 ) -> BillForecast:
-    """The requests of an hour, if the traffic of `cycle_ms` repeats."""
+    """The requests of an hour, if the traffic of `cycle_ms` repeats.
+
+    Raises:
+        InvalidParameterError: It would take minutes and more: seals are too many, or too far apart.
+    """
     random, rules = Random(seed), settings.rules
     horizon_ms = -(-max(HOUR_MS, SEAL_AGES * rules.age_ms) // cycle_ms) * cycle_ms
     start_ms = -(-SETTLING_SEAL_AGES * rules.age_ms // cycle_ms) * cycle_ms
+    _check_work(loads, rules, cycle_ms=cycle_ms, end_ms=start_ms + horizon_ms)
     hours = horizon_ms / HOUR_MS
     points = points_per_minute(topic_count=len(loads), minute_count=max(1, cycle_ms // MINUTE_MS))
     arrivals = {
@@ -180,6 +188,17 @@ def forecast_bill(
     return BillForecast(
         requests_per_hour=requests, segments_per_hour=segments, packs_per_hour=packs, commits_per_hour=commits / hours
     )
+
+
+def _check_work(loads: Sequence[TopicLoad], rules: SealRules, *, cycle_ms: int, end_ms: int) -> None:
+    """Pass a forecast whose segments, and topics looked at in all rounds that seal, are few enough."""
+    raw_bytes = sum(int(load.traffic.raw_bytes.sum()) for load in loads)
+    segment_count = raw_bytes / cycle_ms * end_ms / rules.segment_bytes
+    moment_count = end_ms / max(rules.age_ms, rules.round_ms)
+    if segment_count + moment_count * len(loads) > WORK_MAX:
+        raise InvalidParameterError(
+            "too much to forecast", sealAgeMs=rules.age_ms, segmentBytes=rules.segment_bytes, topics=len(loads)
+        )
 
 
 def _rounds(

@@ -3,9 +3,9 @@
     {parent}{id}/...     `id` is random: doctors that work at the same time do not see each other's objects
     {parent}{id}-...     a flat bench, which leaves no folder of its own where a store is a directory underneath
 
-What a doctor leaves behind that is killed goes with the next one: whatever in `parent` is an hour older than what the
-store itself says our own newest object is. No other clock is asked, and nothing younger is touched: deleting what
-another doctor is racing for would make it see two winners.
+What a doctor leaves behind that is killed goes with the next one: what has such a name in `parent`, and is an hour
+older than what the store itself says our own newest object is. No other clock is asked, and nothing younger is touched:
+deleting what another doctor is racing for would make it see two winners. Objects of other names are foreign, and stay.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 STALE_MS = 3_600_000
 CLEAR_ATTEMPTS_MAX = 3
-_PROBE_NAME = re.compile(r"[0-9a-f]{16}/.+")
+_PROBE_NAME = re.compile(r"[0-9a-f]{16}[/-].+")
 _WRITES = frozenset({Verb.PUT, Verb.CREATE_IF_ABSENT})
 
 
@@ -69,7 +69,8 @@ class Bench(WrappingObjectStore):
         found = [info async for info in self._inner.list(self.parent)]
         own = {info.key: info.modified_ms for info in found if info.key.startswith(self.prefix)}
         limit_ms = max(own.values(), default=0) - STALE_MS
-        return sorted(own.keys() | {info.key for info in found if info.modified_ms < limit_ms})
+        dead = {info.key for info in found if info.modified_ms < limit_ms and is_probe(info.key, self.parent)}
+        return sorted(own.keys() | dead)
 
     async def _is_there(self, key: str) -> bool:
         try:

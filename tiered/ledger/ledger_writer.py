@@ -30,7 +30,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -69,6 +69,8 @@ logger = logging.getLogger(__name__)
 CHECKPOINT_INTERVAL = 32
 ENTRIES_MAX = 64
 CLAIM_ATTEMPTS_MAX = 32
+CLAIMS_PASSED_MAX = 1_000
+"""An elected broker that cannot serve claims again with each of its tries."""
 
 
 class LedgerIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,9 +154,9 @@ class LedgerWriter:
         for _ in range(CLAIM_ATTEMPTS_MAX):
             reader = await LedgerReader.open(store, keys)
             # Before `begin`, which may fence the owner.
-            check_owner(reader.catalog, identity, keys, adopt=adopt)
+            await check_owner(store, keys, reader.catalog, identity, adopt=adopt)
             if await chosen.begin(epoch=reader.catalog.epoch):
-                check_owner(await reader.refresh(), identity, keys, adopt=adopt)
+                await check_owner(store, keys, await reader.refresh(), identity, adopt=adopt)
             writer = cls(store, keys, reader.catalog, clock_ms, random, chosen, checkpoint_interval)
             writer.checkpoint, writer._checkpoint_catalog = reader.base, reader.base_catalog
             writer._pending = writer._prepare(LedgerChanges(), claim=identity)
@@ -518,8 +520,19 @@ class LedgerWriter:
         logger.info("checkpoint written version=%d buckets=%d", head.version, len(head.buckets))
 
 
-def check_owner(catalog: Catalog, identity: LedgerIdentity, keys: BrokerKeys, *, adopt: bool = False) -> None:
-    """ForeignLedgerError when the ledger is another store directory's, or a later master of the replica set has it."""
+async def check_owner(
+    store: ObjectStore, keys: BrokerKeys, catalog: Catalog, identity: LedgerIdentity, *, adopt: bool = False
+) -> None:
+    """Pass a writer that may claim the ledger, whose newest version is `catalog`.
+
+    A broker that a controller has elected passes over the claims of brokers that were elected before it, and have not
+    committed anything since: they have failed to serve.
+
+    Raises:
+        ForeignLedgerError: It is another store directory's, or a later master of the replica set has it.
+        ObjectStoreUnavailableError: No answer.
+        CorruptDataError: An entry is damaged.
+    """
     if 0 < identity.master_epoch < catalog.master_epoch and not adopt:
         raise ForeignLedgerError(
             "a later master of this replica set writes this ledger",
@@ -528,15 +541,32 @@ def check_owner(catalog: Catalog, identity: LedgerIdentity, keys: BrokerKeys, *,
             master_epoch=identity.master_epoch,
         )
     owners = {identity.store_uuid, identity.predecessor} - {""}
-    if catalog.version and catalog.store_uuid not in owners and not adopt:
-        raise ForeignLedgerError(
-            "this prefix holds the history of another store directory: start with that directory; or, when it is lost,"
-            " with --recover-from and an empty one; or use another broker name or prefix; --read-only-from serves it"
-            " beside its owner",
-            root=keys.root,
-            ledger_store_uuid=catalog.store_uuid,
-            store_uuid=identity.store_uuid,
-        )
+    if not catalog.version or catalog.store_uuid in owners or adopt:
+        return
+    if identity.master_epoch > catalog.master_epoch and await _is_claimed_alone(store, keys, catalog, owners):
+        return
+    raise ForeignLedgerError(
+        "this prefix holds the history of another store directory: start with that directory; or, when it is lost,"
+        " with --recover-from and an empty one; or use another broker name or prefix; --read-only-from serves it"
+        " beside its owner",
+        root=keys.root,
+        ledger_store_uuid=catalog.store_uuid,
+        store_uuid=identity.store_uuid,
+    )
+
+
+async def _is_claimed_alone(store: ObjectStore, keys: BrokerKeys, catalog: Catalog, owners: Collection[str]) -> bool:
+    """Whether all entries behind the last one of an owner are claims of elected brokers. Such a claim changes nothing,
+    and it is made before its broker serves; the next one, of its tier process, has no master epoch."""
+    for version in range(catalog.version, max(0, catalog.version - CLAIMS_PASSED_MAX), -1):
+        entry = await find_entry(store, keys, version)
+        if entry is None:
+            return False
+        if entry.store_uuid in owners:
+            return True
+        if not entry.master_epoch:
+            return False
+    return False
 
 
 def _check_no_overlap(topic: TopicEntry, coming: Iterable[SegmentEntry]) -> None:

@@ -7,8 +7,8 @@
     4. The report lists the remaining data: in quarantine, kept by a pin, or changed during the purge.
 
 A purge covers the data expired at its start. Index objects stay as they are: they hold hashes of keys and offsets,
-no message content. One purge at a time. Belongs to the tier process's loop. After a crash, time to live and garbage
-collection remove the rest in due time.
+no message content. One purge at a time; WAITING_MAX wait for it, further ones are refused. Belongs to the tier
+process's loop. After a crash, time to live and garbage collection remove the rest in due time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from thermocline.remoting.errors import ObjectNotFoundError
+from thermocline.remoting.errors import BrokerBusyError, ObjectNotFoundError
 from thermocline.tiered.catalog import (
     Catalog,
     HeldBytes,
@@ -39,6 +39,7 @@ logger = logging.getLogger(__name__)
 
 ALL_EXPIRED_MS = 1 << 62
 ATTEMPTS_MAX = 4
+WAITING_MAX = 16
 
 
 class PurgeReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +73,7 @@ class Purger:
         self._pieces = pieces
         self._rewriter = rewriter
         self._lock = asyncio.Lock()
+        self._count = 0
 
     async def purge(self, topic: str) -> PurgeReport:
         """Purge a topic, which may have been deleted.
@@ -81,9 +83,16 @@ class Purger:
             CorruptDataError: A pack or a segment is damaged.
             DiskFullError: There is no room to rewrite one.
             FencedError: Another writer has taken over.
+            BrokerBusyError: Too many purges wait.
         """
-        async with self._lock:
-            return await self._purge(topic)
+        if self._count > WAITING_MAX:
+            raise BrokerBusyError("too many purges wait", count_max=WAITING_MAX)
+        self._count += 1
+        try:
+            async with self._lock:
+                return await self._purge(topic)
+        finally:
+            self._count -= 1
 
     async def _purge(self, topic: str) -> PurgeReport:
         await self._service.after_this_round()

@@ -4,6 +4,9 @@ asked      waits for the next round, which is to begin at once
 taken      by a round: it seals the requested topics, whatever their size and age
 given back when the round fails: the next one takes them again, with the outcomes so far
 done       when the round ends: each call returns the segments and packs that were committed for it
+
+While the store is away rounds fail, and calls wait: WAITING_MAX at a time, further ones are refused. A call that is
+cancelled is forgotten.
 """
 
 import asyncio
@@ -12,10 +15,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from thermocline.remoting.errors import InvalidRequestError, UnavailableError
+from thermocline.remoting.errors import BrokerBusyError, InvalidRequestError, UnavailableError
 from thermocline.tiered.sealing.pack_sealer import SealedPack
 from thermocline.tiered.sealing.seal_backlog import SealBacklog
 from thermocline.tiered.segments import SegmentEntry
+
+WAITING_MAX = 256
 
 
 class SealOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +57,11 @@ class SealDemands:
         Raises:
             InvalidRequestError: The topic is not tiered.
             UnavailableError: The hot process has not reported the topic yet.
+            BrokerBusyError: Too many calls wait.
         """
+        self._forget_cancelled()
+        if len(self._waiting) >= WAITING_MAX:
+            raise BrokerBusyError("too many requests wait for a seal", count_max=WAITING_MAX)
         if topic is not None:
             progress = self._backlog.topics.get(topic)
             if progress is None:
@@ -67,12 +76,16 @@ class SealDemands:
 
     def take_waiting(self) -> "TakenDemands":
         """Remove and return the waiting demands, for one round."""
+        self._forget_cancelled()
         taken, self._waiting = self._waiting, []
         return TakenDemands(self._backlog, taken)
 
     def give_back(self, taken: "TakenDemands") -> None:
         """The round has failed: queue its demands for the next one, before newer demands."""
         self._waiting = taken.demands + self._waiting
+
+    def _forget_cancelled(self) -> None:
+        self._waiting = [demand for demand in self._waiting if not demand.done.done()]
 
 
 class TakenDemands:

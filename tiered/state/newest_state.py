@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 READ_ATTEMPTS_MAX = 8
 UNLISTED_MAX = 16
 """By how many snapshots a listing may lag: so many intervals of `coldStateIntervalMs`, 15 minutes or more."""
+NAMES_AT_ONCE = 1_000
+"""A broker that was started again and again without saving anything has left very many epochs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +97,11 @@ async def find_last(store: ObjectStore, keys: BrokerKeys, *, epoch: int) -> Newe
         wanted += [StateName(listed.epoch, listed.sequence + number) for number in range(1, UNLISTED_MAX + 1)]
         for later in range(listed.epoch + 1, epoch + 1):
             wanted += [StateName(later, number) for number in range(1, UNLISTED_MAX + 1)]
-        answers = await run_all([_get(store, keys, name) for name in wanted])
-        found = {name: data for name, data in zip(wanted, answers, strict=True) if data is not None}
+        found: dict[StateName, bytes] = {}
+        for start in range(0, len(wanted), NAMES_AT_ONCE):
+            part = wanted[start : start + NAMES_AT_ONCE]
+            answers = await run_all([_get(store, keys, name) for name in part])
+            found |= {name: data for name, data in zip(part, answers, strict=True) if data is not None}
         kept = sorted(found)[-KEPT_COUNT:]
         if kept:
             return _first_readable({name: found[name] for name in reversed(kept)}, keys, kept)

@@ -32,14 +32,14 @@ from thermocline.broker.helpers import (
 from thermocline.broker.settings import BrokerSettings
 from thermocline.broker.stats import BrokerStats
 from thermocline.broker.tables import TopicTable
-from thermocline.broker.tier import QueueTierState, TierCondition, TopicTierState, explain
+from thermocline.broker.tier import QueueExplanation, QueueTierState, TierCondition, TopicTierState, explain
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import InvalidParameterError, TopicNotFoundError, UnavailableError
 from thermocline.remoting.private_requests import PrivateRequestCode, TierHeader, TierPurgeHeader
 from thermocline.store.message_store import MessageStore
-from thermocline.store.retention import FileVerdict, RetentionGate
+from thermocline.store.retention import FileVerdict, RetentionGate, verdict_of
 from thermocline.tiered.objects import masked_url
 
 REPORT_TIMEOUT_MS = 10_000
@@ -119,18 +119,20 @@ class TierProcessor:
         states, reply = await self._states(header.topic, header.queue_id, with_pins=True)
         now_ms, tier = self._clock(), self._settings.tier
         is_tier_away = reply is None and tier.is_enabled
-        rows = [
-            row
-            for state in states
-            for row in explain(
+        condition = _condition(reply, fenced_by=self._fenced_by())
+        files = self._files(now_ms=now_ms)
+        rows: list[QueueExplanation] = []
+        for number, state in enumerate(states):
+            rows += explain(
                 state,
                 tier,
                 now_ms=now_ms,
                 is_tier_away=is_tier_away,
-                condition=_condition(reply, fenced_by=self._fenced_by()),
-                verdicts=self._verdicts(state, now_ms=now_ms),
+                condition=condition,
+                verdicts=self._verdicts(state, files, now_ms=now_ms),
             )
-        ]
+            if number % 100 == 99:
+                await asyncio.sleep(0)
         return RemotingCommand.response(command, body=msgspec.json.encode({"queues": rows}))
 
     async def seal(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -228,18 +230,21 @@ class TierProcessor:
             pins=report.pins if report else [],
         )
 
-    def _verdicts(self, state: TopicTierState, *, now_ms: int) -> dict[int, FileVerdict]:
+    def _files(self, *, now_ms: int) -> list[FileVerdict]:
+        """Why each log file is there: system calls for each, so once for all queues."""
+        hour = time.localtime(now_ms / 1_000).tm_hour
+        return list(self._store.retention.verdicts(self._gate(), now_ms=now_ms, hour=hour))
+
+    def _verdicts(self, state: TopicTierState, files: list[FileVerdict], *, now_ms: int) -> dict[int, FileVerdict]:
         """By queue id, why the log still holds its first local message."""
-        store = self._store
-        gate, hour = self._gate(), time.localtime(now_ms / 1_000).tm_hour
         verdicts: dict[int, FileVerdict] = {}
         for each in state.queues:
-            queue = store.queues.find(state.topic, each.queue_id)
+            queue = self._store.queues.find(state.topic, each.queue_id)
             if queue is None or queue.min_offset >= queue.next_offset:
                 continue
             unit = queue.unit(queue.min_offset)
             if not unit.is_empty:
-                verdicts[each.queue_id] = store.retention.verdict(unit.physical_offset, gate, now_ms=now_ms, hour=hour)
+                verdicts[each.queue_id] = verdict_of(files, unit.physical_offset, now_ms=now_ms)
         return verdicts
 
     def _helper_rows(self) -> list["HelperRow"]:

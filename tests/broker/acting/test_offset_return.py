@@ -132,6 +132,22 @@ async def test_a_master_that_is_gone_again_while_it_gets_them_gets_what_was_comm
     assert await pair.come_back() == {"group": 9}
 
 
+async def test_a_master_that_is_gone_and_back_while_it_gets_them_gets_what_was_committed_between(pair: Pair) -> None:
+    answer = pair.master.answers[GET_ALL]
+
+    def gone_and_back(command: RemotingCommand) -> RemotingCommand:
+        pair.master.answers[GET_ALL] = answer
+        pair.members.become(StandIn.ACTING)
+        pair.commit(pair.slave_offsets, group=9)
+        pair.members.become(StandIn.FOLLOWING)
+        return answer(command)
+
+    pair.master.answers[GET_ALL] = gone_and_back
+    pair.members.become(StandIn.ACTING)
+    pair.commit(pair.slave_offsets, group=5)
+    assert await pair.come_back() == {"group": 9}
+
+
 async def test_a_group_that_the_master_refuses_keeps_no_other_back(pair: Pair) -> None:
     def answer(command: RemotingCommand) -> RemotingCommand:
         group = command.header(UpdateConsumerOffsetRequestHeader).consumer_group

@@ -101,6 +101,22 @@ async def test_ranges_wait_for_their_topic(world: World) -> None:
     assert world.ends() == {0: 9}
 
 
+async def test_ranges_wait_for_the_topics_next_life(world: World) -> None:
+    """The slave's tables are those of an earlier run, the ledger is newer."""
+    topics = world.broker.parts.tables.topics
+    await world.broker.create_topic(TOPIC)
+    world.broker.put(TOPIC, 1)
+    world.ledger.start(topics, LongPolling())
+    following = topics.incarnation(TOPIC).id + 1
+    world.table((0, 0, 7), incarnation=following)
+    world.table((1, 0, 8), incarnation=following)
+    assert world.ends() == {1: 1}
+    await topics.delete(TOPIC)
+    await world.broker.create_topic(TOPIC)
+    assert topics.incarnation(TOPIC).id == following
+    assert world.ends() == {0: 7, 1: 8}
+
+
 async def test_a_queue_that_gets_a_message_before_its_topic_goes_on_by_the_log(world: World) -> None:
     world.ledger.start(world.broker.parts.tables.topics, LongPolling())
     world.table((0, 0, 7), (1, 0, 7), incarnation=1)

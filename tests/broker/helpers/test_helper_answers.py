@@ -90,3 +90,24 @@ async def test_everything_else_may_be_asked_again(error_class: type[Exception]) 
     seen = await seen_by_who_asked(error_class("not now"))
     assert isinstance(seen, errors.UnavailableError)
     assert response_code(seen) == ResponseCode.SYSTEM_BUSY
+
+
+@pytest.mark.parametrize(
+    ("error", "goes_on"), [(AssertionError("bug"), False), (errors.UnavailableError("away"), True)]
+)
+async def test_a_message_that_was_taken_in_by_half_is_the_last(error: Exception, goes_on: bool) -> None:
+    """A table of queues of which half is reported would let local files go that hold the other half."""
+    server = RemotingServer(RefusingHandler(Failing(error, is_late=False)))
+    port = await server.start("127.0.0.1", 0)
+    connection = await ClientConnection.open(f"127.0.0.1:{port}")
+    try:
+        connection.send_oneway(RemotingCommand.request(90002, oneway=True))
+        if goes_on:
+            response = await connection.call(RemotingCommand.request(90013), timeout_ms=10_000)
+            assert response.code != ResponseCode.SUCCESS
+        else:
+            async with asyncio.timeout(10):
+                await connection.wait_closed()
+    finally:
+        connection.close()
+        await server.close()

@@ -25,12 +25,14 @@ REPORT = 999
 @dataclass(slots=True)
 class CountingRole:
     connected: int = 0
+    is_broken: bool = False
     reports: list[tuple[int, bytes]] = field(default_factory=list)
 
     def helper_connected(self) -> None:
         self.connected += 1
 
     def helper_told(self, code: int, body: bytes | memoryview) -> None:
+        assert not self.is_broken, "it does not follow the one before"
         self.reports.append((code, bytes(body)))
 
 
@@ -105,3 +107,19 @@ async def test_a_report_before_hello_is_refused() -> None:
     (answer,) = await wire.wait_commands()
     assert answer.code != ResponseCode.SUCCESS
     assert role.reports == []
+
+
+async def test_a_report_that_cannot_be_taken_in_is_the_helpers_last() -> None:
+    """The next one builds upon it: its gate of local deletion would be that of more than this side has taken in."""
+    hub, role = make_hub()
+    wire = await hello(hub)
+    role.is_broken = True
+    wire.receive(RemotingCommand(code=REPORT, opaque=2, flag=2).encode())
+    assert wire.is_closed
+    role.is_broken = False
+    wire.receive(RemotingCommand(code=REPORT, opaque=3, flag=2, body=b"next").encode())
+    assert role.reports == []
+    wire.connection.connection_lost(None)
+    assert not hub.is_connected(ROLE)
+    await hello(hub)
+    assert role.connected == 2, "its successor begins anew"

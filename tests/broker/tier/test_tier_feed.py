@@ -174,6 +174,40 @@ async def test_a_deleted_topic_is_reported_as_such_and_its_queues_no_more(world:
     assert "T" in topics_of(world.tier.take()), "a later tier process is told too"
 
 
+async def test_deletions_that_find_no_room_on_the_disk_hold_up_no_queue(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They wait, and what other topics have is reported: it is to be committed, so that local files may go."""
+    monkeypatch.setattr(tier_feed, "ENTRIES_PER_SLICE", 2)
+    monkeypatch.setattr(tier_feed, "SLICE_PAUSE_S", 0)
+    topics = world.broker.parts.tables.topics
+    for name in ("D1", "D2", "D3", "T"):
+        await world.broker.create_topic(name)
+    world.feed.restart()
+    await world.feed.flush()
+    world.tier.take()
+
+    async def no_room(name: str) -> None:
+        raise UnavailableError("no room", file=name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.broker.parts.tables.persister, "save", no_room)
+        for name in ("D1", "D2", "D3"):
+            with pytest.raises(UnavailableError):
+                await topics.delete(name)
+    world.put("T")
+    world.write()
+    async with asyncio.timeout(10):
+        await world.feed.flush()
+    told = world.tier.take()
+    assert (topics_of(told), queues_of(told)) == ([], [("T", 0, 1)])
+    assert told[-1].log_offset == world.log_end
+    for name in ("D1", "D2", "D3"):
+        await topics.delete(name)
+    await world.feed.flush()
+    assert topics_of(world.tier.take()) == ["D1", "D2", "D3"]
+
+
 async def test_a_tier_process_that_went_away_gets_everything_again(world: World) -> None:
     await world.broker.create_topic("T")
     world.put("T")
@@ -277,4 +311,32 @@ async def test_at_a_slave_a_queue_waits_for_its_topic_and_holds_the_log_offset(t
         assert "unknown" in topics_of(told)
         assert queues_of(told) == [("unknown", 1, 1)]
         assert told[-1].log_offset == store.commit_log.append_offset
+        await feed.close()
+
+
+async def test_at_a_slave_a_topic_that_ended_before_it_came_holds_nothing(tmp_path: Path) -> None:
+    """The master has made a topic, taken a message and deleted it between two of the slave's questions. Else the slave
+    would delete no local file before its tier process is started again, and its disk would become full."""
+    async with control_broker(tmp_path) as broker:
+        tables, store = broker.parts.tables, broker.parts.base.store
+        tier = Tier()
+        feed = TierFeed(
+            cast("HelperHub", tier),
+            topics=tables.topics,
+            queues=store.queues,
+            incarnations=store.incarnations,
+            kept_clock=cast("KeptClock", Kept(broker.clock())),
+            cut_interval_ms=INTERVAL_MS,
+            waits_for_topics=True,
+        )
+        feed.restart()
+        store.put(draft("short-lived", 0))
+        store.tick()
+        await feed.flush()
+        assert tier.take()[-1].log_offset < store.commit_log.append_offset
+        await tables.topics.delete("short-lived")
+        await feed.flush()
+        told = tier.take()
+        assert told[-1].log_offset == store.commit_log.append_offset
+        assert queues_of(told) == []
         await feed.close()

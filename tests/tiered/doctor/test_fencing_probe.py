@@ -281,18 +281,19 @@ async def test_objects_of_a_dead_doctor_are_removed_and_those_of_a_running_one_k
 
         async def list(self, prefix: str, *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
             async for info in super().list(prefix, start_after=start_after):
-                age_ms = STALE_MS + 1 if "dead" in info.key else STALE_MS - 1 if "living" in info.key else 0
+                age_ms = 0 if "own" in info.key else STALE_MS - 1 if "living" in info.key else STALE_MS + 1
                 yield ObjectInfo(
                     key=info.key, size_bytes=info.size_bytes, etag=info.etag, modified_ms=10 * STALE_MS - age_ms
                 )
 
     store = Dated()
-    await store.put("doctor/dead/1", b"")
-    await store.put("doctor/living/1", b"")
+    kept = ["doctor/0123456789abcdef/living", "doctor/notes.txt", "doctor/visits/2025.csv"]  # the last two are foreign
+    for key in ("doctor/0123456789abcdef/1", "doctor/fedcba9876543210-conditional-1", *kept):
+        await store.put(key, b"")
     bench = bench_on(store)
     await bench.put(bench.key("own"), b"")
     assert await bench.clear() == []
-    assert list(store.objects) == ["doctor/living/1"]
+    assert list(store.objects) == kept
 
 
 async def test_unlisted_objects_are_removed_by_name_and_failed_removals_are_reported() -> None:

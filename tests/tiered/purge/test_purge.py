@@ -23,10 +23,11 @@ from tests.tiered.ledger_races import SlowStore
 from tests.tiered.packs.test_packs import TOPICS, Rig, config
 from thermocline.broker.helpers.helper_protocol import TtlProofRequest
 from thermocline.broker.tier_process.tier_ttl import prove
-from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError
+from thermocline.remoting.errors import BrokerBusyError, CorruptDataError, ObjectStoreUnavailableError
 from thermocline.remoting.records.message_record import POSITION_STORE_TIMESTAMP
 from thermocline.tiered.ledger.pins import Pin, create_pin, delete_pin
 from thermocline.tiered.objects.object_store import ObjectStore
+from thermocline.tiered.purge.purger import WAITING_MAX
 from thermocline.tiered.reading.cold_reader import Boundary
 from thermocline.tiered.segments.segment_entry import SegmentEntry
 from thermocline.tiered.stores.memory import MemoryObjectStore
@@ -445,3 +446,15 @@ async def test_own_segments_are_purged_on_a_bucket(any_s3_bucket: S3Bucket) -> N
             await rig.check_purged(store, cut_ms)
     finally:
         await store.close()
+
+
+async def test_so_many_purges_wait_for_the_one_under_way() -> None:
+    """Each takes one of the requests that the tier process handles at a time."""
+    async with opened(MemoryObjectStore(), config(), hot=SyntheticHotTier(), topics={TOPIC: SyntheticTopic()}) as tier:
+        calls = [asyncio.create_task(tier.purger.purge(TOPIC)) for _ in range(WAITING_MAX + 1)]
+        await asyncio.sleep(0)
+        assert not any(call.done() for call in calls)
+        with pytest.raises(BrokerBusyError):
+            await tier.purger.purge(TOPIC)
+        await asyncio.gather(*calls)
+        assert (await tier.purger.purge(TOPIC)).deleted_objects == 0, "there is room again"

@@ -22,6 +22,7 @@ from tests.tiered.scrub.damage import DAMAGE, flip_bit, objects_of, swap
 from tests.tiered.scrub.rig import ScrubRig
 from thermocline.remoting.errors import FencedError
 from thermocline.tiered.catalog.ledger_entry import LedgerEntry, decode_entry, encode_entry
+from thermocline.tiered.doctor.bench import Bench
 from thermocline.tiered.findings.findings import ObjectKind, Outcome, Problem
 from thermocline.tiered.ledger.fencing import BALLOT_BYTES, BallotArbiter, FencingMode
 from thermocline.tiered.ledger.ledger_writer import LedgerWriter
@@ -75,6 +76,8 @@ async def test_ballots_and_a_doctor_at_work_are_no_findings(rig: ScrubRig) -> No
     assert len(objects_of(rig, ObjectKind.BALLOT)) == 4
     await check_sound(rig)
     await rig.objects.put(f"{KEYS.doctor_prefix}{Random(1).getrandbits(64):016x}/race/1", b"who wins")
+    bench = Bench(rig.objects, parent=KEYS.doctor_prefix, random=Random(2), is_flat=True)  # as when a broker starts
+    await bench.put(bench.key("race/1"), b"who wins")
     await check_sound(rig)
 
 

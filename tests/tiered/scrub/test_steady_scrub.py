@@ -9,6 +9,7 @@ Covers `broker/cold/steady_report.py`, `tiered/scrub/index_check.py`, `tiered/sc
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TypeVar
 import pytest
 
 from tests.tiered.scrub.rig import ScrubRig
+from tests.waiting import until
 from thermocline.broker.helpers.helper_protocol import ScrubRequest
 from thermocline.broker.tier_process.tier_scrub import TierScrub
 from thermocline.remoting.errors import ObjectStoreUnavailableError
@@ -39,10 +41,13 @@ class CountedFiles(WrappingObjectStore):
         super().__init__(FileObjectStore(str(folder), disk=RealDisk()))
         self.reads: list[tuple[str, int]] = []
         self.is_away = False
+        self.failure: OSError | None = None
 
     async def _around(self, call: StoreCall, attempt: Callable[[], Awaitable[Result]]) -> Result:
         if self.is_away:
             raise ObjectStoreUnavailableError("away")
+        if self.failure is not None:
+            raise self.failure
         result = await attempt()
         data = result.data if isinstance(result, ObjectSuffix) else result
         if isinstance(data, bytes):
@@ -224,6 +229,18 @@ async def test_while_the_store_is_away_nothing_is_broken(automatic: Automatic) -
     report = automatic.scrub.steady_report()
     assert (report.is_store_away, report.broken_count) == (False, 0)
     assert report.whole_started_ms == before.pass_started_ms, "it made up for the time"
+
+
+async def test_an_unexpected_error_is_shown_and_tried_again(automatic: Automatic) -> None:
+    """Else nothing would be read before the tier process is started again, for lack of a file descriptor once."""
+    automatic.files.failure = OSError(errno.EMFILE, "Too many open files")
+    reading = asyncio.create_task(automatic.scrub.run_steadily(first_wait_s=0, failed_wait_s=0.01))
+    await until(lambda: automatic.scrub.steady_report().error, what="the error is shown")
+    automatic.files.failure = None
+    await until(lambda: automatic.scrub.steady_report().pass_started_ms, what="a pass has begun")
+    await until(lambda: not automatic.scrub.steady_report().error, what="the error is over")
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
 
 
 async def test_the_look_at_the_beginning_keeps_to_the_request_budget(automatic: Automatic) -> None:
