@@ -24,6 +24,7 @@ import msgspec
 
 from thermocline.pop.check_point import SEPARATOR, CheckPoint
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.header_codec import Int, Long, QueueOffsetLong
 from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.records.properties import PropertyName, encode_properties
 
@@ -138,13 +139,13 @@ class AckRecord:
 class _Json(msgspec.Struct, kw_only=True):
     """Members in the order of their names, as fastjson writes them."""
 
-    ao: QueueOffset = NO_OFFSET
-    aol: tuple[QueueOffset, ...] | msgspec.UnsetType | None = msgspec.UNSET
+    ao: QueueOffsetLong = NO_OFFSET
+    aol: tuple[QueueOffsetLong, ...] | msgspec.UnsetType | None = msgspec.UNSET
     bn: str | None = None
     c: str | None = None
-    pt: int = 0
-    q: int = 0
-    so: QueueOffset = QUEUE_START
+    pt: Long = 0
+    q: Int = 0
+    so: QueueOffsetLong = QUEUE_START
     t: str | None = None
 
 

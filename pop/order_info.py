@@ -22,8 +22,10 @@ from typing import Self
 
 import msgspec
 
-from thermocline.pop.check_point import MESSAGES_MAX
+from thermocline.pop.check_point import MESSAGES_MAX, are_possible
 from thermocline.remoting.offsets import QueueOffset
+
+LONG_END = 1 << 63
 
 
 @dataclass(slots=True, kw_only=True)
@@ -123,15 +125,27 @@ class OrderInfoJson(msgspec.Struct, kw_only=True, omit_defaults=False):
             pop_time=info.pop_time_ms,
         )
 
+    @property
+    def fits_64_bits(self) -> bool:
+        """Whether every number in it is one of Java's."""
+        numbers = [self.cm, self.i or 0, self.l, self.pop_time, *(self.o or ())]
+        numbers += [] if self.ab is msgspec.UNSET else self.ab
+        for table in (self.oc or {}, self.ot or {}):
+            numbers += [*table.keys(), *table.values()]
+        return all(-LONG_END <= number < LONG_END for number in numbers)
+
     def info(self) -> OrderInfo | None:
         """The order info; None when it says nothing that could block a queue."""
         if not self.o or len(self.o) > MESSAGES_MAX:
             return None
         first = QueueOffset(self.o[0])
+        offsets = (first, *(first + distance for distance in self.o[1:]))
+        if not are_possible(offsets, start=first):
+            return None
         return OrderInfo(
             pop_time_ms=self.pop_time,
             invisible_ms=self.i or 0,
-            offsets=(first, *(first + distance for distance in self.o[1:])),
+            offsets=offsets,
             popped_ms=self.l,
             attempt_id=self.a,
             acked_bits=self.cm,

@@ -30,6 +30,8 @@ from thermocline.pop.ack_record import AckRecord
 from thermocline.pop.check_point import CheckPoint
 from thermocline.pop.order_info import make_order_info
 from thermocline.pop.order_record import OrderRecord
+from thermocline.pop.pop_store import Take
+from thermocline.pop.revive_log import ACK_CODE, CHECK_POINT_CODE, ORDER_CODE
 from thermocline.remoting.errors import BrokerBusyError, StoreClosedError
 from thermocline.remoting.handles.pop_topics import REVIVE_GROUP
 from thermocline.remoting.offsets import LOG_START
@@ -342,6 +344,36 @@ def test_unreadable_records_of_the_revive_topic_are_skipped(parts: PopParts, cap
     parts = parts.killed()
     assert "revive record passed over" in caplog.text
     assert len(parts.pops.in_flight) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [
+        (CHECK_POINT_CODE, b'{"t":"orders","c":"group","pt":1,"it":60000}'),
+        (CHECK_POINT_CODE, b'{"t":"orders","c":"group","pt":1,"it":60000,"n":2000000000}'),
+        (CHECK_POINT_CODE, b'{"t":"orders","c":"group","pt":1,"it":60000,"n":1,"rp":"%s"}' % (b"9" * 5_000)),
+        (ACK_CODE, b'{"t":"orders","c":"group","pt":1,"ao":99999999999999999999999999}'),
+        (ORDER_CODE, b'{"t":"orders","c":"group","q":0,"o":-1,"i":null}'),
+        (ORDER_CODE, b'{"t":"orders","c":"group","q":0,"o":99999999999999999999999999,"i":null}'),
+        (ORDER_CODE, b'{"t":"orders","c":"group","q":0,"o":2,"i":{"o":[2],"ot":{"2":99999999999999999999999999}}}'),
+        (ORDER_CODE, b'{"t":"orders","c":"group","q":0,"o":2,"i":{"o":[2,5,5],"popTime":1}}'),
+    ],
+    ids=["empty", "count", "tries", "ack", "order offset", "order offset of 87 bits", "time of 87 bits", "order twice"],
+)
+def test_forged_records_keep_no_broker_from_its_start(parts: PopParts, code: int, body: bytes) -> None:
+    """Any client may send to the revive topic."""
+    parts.pop(2, invisible_ms=MINUTE_MS)
+    check_points = [pending.check_point for pending in parts.pops.in_flight]
+    record = parts.pops.log.check_point_draft(check_points[0], 1)
+    parts.store.put(msgspec.structs.replace(record, body=body, tags_code=code))
+    parts.pops.maintain()
+    parts = parts.killed()
+    parts.save()
+    parts = parts.killed()
+    in_flight = [pending.check_point for pending in parts.pops.in_flight]
+    assert [each for each in in_flight if each.pop_time_ms > 1] == check_points
+    assert parts.offsets.query(TOPIC, GROUP, 0) == 2
+    assert parts.orders.find(TOPIC, GROUP, 0) is None
 
 
 # -- ordered -----------------------------------------------------------------------------------------------------------
