@@ -490,6 +490,22 @@ async def test_a_cold_queue_is_busy_while_it_is_fetched(tmp_path: Path) -> None:
         assert bodies(await second.pop_later(maxMsgNums=2)) == [b"2", b"3"]
 
 
+async def test_pops_in_order_of_a_cold_queue_that_come_at_once_do_not_share_a_batch(tmp_path: Path) -> None:
+    cold = MemoryColdTier()
+    async with data_broker(tmp_path, topics=[TOPIC], start=False, cold=cold, log_file_bytes=8 * 1024) as broker:
+        first, second = PopClient(broker), PopClient(broker)
+        first.send(*[b"%d" % number for number in range(100)])
+        cold.copy_from(broker.store, TOPIC, 0, end=70)
+        expire_local_files(broker, 60)
+        # Both have seen that the queue is cold before either of them reads it.
+        opaques = [client.ask_pop(maxMsgNums=2, order=True, queueId=0) for client in (first, second)]
+        found = [
+            bodies(popped(await client.wait_answer(opaque)))
+            for client, opaque in zip((first, second), opaques, strict=True)
+        ]
+        assert found == [[b"0", b"1"], []]
+
+
 async def test_a_tier_that_is_away_is_busy(tmp_path: Path) -> None:
     cold = MemoryColdTier()
     async with data_broker(tmp_path, topics=[TOPIC], start=False, cold=cold, log_file_bytes=8 * 1024) as broker:
