@@ -69,6 +69,10 @@ class OrderInfo:
         """How often every message of the batch was given out before, at the least."""
         return min((self.counts.get(offset, 0) for offset in self.offsets), default=0)
 
+    def is_idle_since(self, time_ms: int) -> bool:
+        """Whether it has blocked no POP since then, and no message behind `next_offset` is acknowledged."""
+        return max(self.popped_ms, self.free_ms) < time_ms and not self.acked_from(self.next_offset)
+
     def open_offsets(self) -> list[QueueOffset]:
         """The messages that are not acknowledged."""
         return [offset for index, offset in enumerate(self.offsets) if not self.acked_bits >> index & 1]

@@ -9,6 +9,7 @@ close    no more messages come back; those in flight are in the log
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -95,6 +96,14 @@ class Pops:
         self._tables.topics.add_listener(
             lambda topic, config: None if config is not None else self.store.forget_topic(topic)
         )
+
+    def clean_orders(self) -> Iterator[None]:
+        """Drop order infos that are of no more use, to be iterated: a slice at a time."""
+        return self._orders.clean(self._has_queue, now_ms=self._base.clock())
+
+    def _has_queue(self, topic: str, group: str, queue_id: int) -> bool:
+        config = self._tables.topics.get(topic)
+        return config is not None and queue_id < config.read_queue_nums and group in self._tables.groups
 
 
 class PopPath:
