@@ -257,6 +257,7 @@ async def test_a_message_without_room_for_its_receipt_is_answered_as_it_is(broke
         ({"consumerGroup": "no such group!"}, 26, "subscription group [no such group!] does not exist"),
         ({"exp": "||"}, 23, "parse the consumer's subscription failed"),
         ({"exp": "a > 1", "expType": "SQL92"}, 1, "The broker does not support consumer to filter message by SQL92"),
+        ({"order": True, "attemptId": "x" * 1_025}, 29, "the attempt id is longer than 1024"),
         ({"maxMsgNums": "x"}, 1, "a custom field cannot be read"),
     ],
 )
