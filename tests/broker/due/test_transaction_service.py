@@ -16,6 +16,7 @@ from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.transacting import COMMIT, GROUP, HALF, OP, PARKED, ROLL_BACK, TOPIC, TransactionClient, bodies
 from tests.clock import Clock
 from thermocline.broker.assembly.recurring import make_housekeeping, make_transaction_service
+from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import ServiceUnavailableError
 from thermocline.remoting.json_dialect import loads
 from thermocline.remoting.records.message_record import decode_record
@@ -107,6 +108,39 @@ async def test_a_producer_that_takes_nothing_is_passed_over(broker: DataBroker) 
     assert await service.check() == 6
     assert len(quick.questions()) == 6
     slow.wire.catch_up()
+
+
+async def test_a_frozen_producer_holds_up_no_others_and_is_sent_nothing(
+    broker: DataBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("thermocline.broker.due.transaction_service.WRITABLE_S_MAX", 0.01)
+    service = make_transaction_service(broker.parts)
+    frozen, other = TransactionClient(broker), TransactionClient(broker, group="others")
+    await frozen.join("frozen")
+    await other.join("other")
+    for _ in range(5):
+        await frozen.send_half()
+    await other.send_half()
+    waits: list[Connection] = []
+    connection = frozen.wire.connection
+    wait_writable = Connection.wait_writable
+
+    async def counted(waited: Connection) -> None:
+        waits.append(waited)
+        await wait_writable(waited)
+
+    monkeypatch.setattr(Connection, "wait_writable", counted)
+    connection.pause_writing()
+    unsent_bytes = connection.unsent_bytes
+    broker.clock.now_ms += 6_001
+    assert await service.check() == 6
+    assert len(other.questions()) == 1
+    assert waits == [connection]
+    assert connection.unsent_bytes == unsent_bytes
+    frozen.wire.catch_up()
+    broker.clock.now_ms += 6_001
+    assert await service.check() == 6
+    assert len(frozen.questions()) == 5
 
 
 async def test_a_half_message_with_too_many_checks_is_parked(broker: DataBroker) -> None:
