@@ -56,7 +56,9 @@ WINDOW_RECORDS_MIN = 4_096
 WINDOW_RECORDS_EACH = 4
 OLD_MS = 3_600_000
 MAINTAIN_MAX = 256
-"""Check points put anew in one go."""
+"""Check points put anew, or forgotten, in one go."""
+SET_BACK_MS = 10_000
+"""By how much the clock must have been set back to matter."""
 _BEHIND_ALL = PhysicalOffset(1 << 62)
 TIMED_GRACE_MS = 2_000
 """RocketMQ's acknowledgements come through a timer, at the revive time; it revives that much later itself."""
@@ -347,6 +349,24 @@ class PopStore:
             if pending.check_point.topic == topic and self.in_flight.is_own(pending.check_point):
                 self.in_flight.drop(pending)
         self.orders.remove_if(lambda name, _group, _queue_id, _info: name == topic)
+
+    def forget_group(self, group: str) -> Iterator[None]:
+        """The group was deleted with its offsets: nothing comes back for it, also after a restart, except what is in
+        queues of other brokers. To be iterated: a slice at a time.
+
+        Raises:
+            MQError: The store refuses that; the rest comes back.
+        """
+        self.orders.remove_if(lambda _topic, name, _queue_id, _info: name == group)
+        keys = [
+            pending.key
+            for pending in self.in_flight
+            if pending.check_point.group == group and self.in_flight.is_own(pending.check_point)
+        ]
+        for start in range(0, len(keys), MAINTAIN_MAX):
+            found = [self.in_flight.find(key) for key in keys[start : start + MAINTAIN_MAX]]
+            self.ack([(pending, pending.open_offsets()) for pending in found if pending is not None])
+            yield
 
     # -- rounds --------------------------------------------------------------------------------------------------------
 

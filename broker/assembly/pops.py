@@ -97,6 +97,16 @@ class Pops:
             lambda topic, config: None if config is not None else self.store.forget_topic(topic)
         )
 
+    async def forget_group(self, group: str) -> None:
+        """A group was deleted with its offsets; on return nothing comes back for it, also after a restart.
+
+        Raises:
+            MQError: It could not be written.
+        """
+        for _ in self.store.forget_group(group):
+            await asyncio.sleep(0)
+        await self._tables.persister.save_changed(order_table.FILE_NAME)
+
     def clean_orders(self) -> Iterator[None]:
         """Drop order infos that are of no more use, to be iterated: a slice at a time."""
         return self._orders.clean(self._has_queue, now_ms=self._base.clock())

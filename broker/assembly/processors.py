@@ -123,7 +123,13 @@ def table_processors(
             limits=base.limits,
         ),
         GroupProcessor(
-            settings=settings, groups=tables.groups, offsets=tables.offsets, stats=base.stats, limits=base.limits
+            settings=settings,
+            groups=tables.groups,
+            offsets=tables.offsets,
+            stats=base.stats,
+            persister=tables.persister,
+            forget_popped=parts.pops.forget_group,
+            limits=base.limits,
         ),
         ClientProcessor(
             settings=settings,

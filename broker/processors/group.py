@@ -8,12 +8,13 @@ Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from thermocline.broker.processors.topic import is_same_version, page_of
 from thermocline.broker.settings import CurrentConfig
+from thermocline.broker.state_files import ConfigPersister
 from thermocline.broker.stats import BrokerStats
-from thermocline.broker.tables import ConsumerOffsets, GroupTable, check_names
+from thermocline.broker.tables import ConsumerOffsets, GroupTable, check_names, consumer_offsets
 from thermocline.remoting.bodies import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupListBody
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler, LimitCounts
@@ -41,8 +42,13 @@ class GroupProcessor:
         groups: GroupTable,
         offsets: ConsumerOffsets,
         stats: BrokerStats,
+        persister: ConfigPersister,
+        forget_popped: Callable[[str], Awaitable[None]],
         limits: LimitCounts,
     ) -> None:
+        """`forget_popped(group)`: what the group has popped does not come back."""
+        self._persister = persister
+        self._forget_popped = forget_popped
         self._settings = settings
         self._groups = groups
         self._offsets = offsets
@@ -91,11 +97,14 @@ class GroupProcessor:
             raise error
 
     async def delete_group(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """207: forget a group, and its offsets when asked to; durable before the answer."""
+        """207: forget a group, and its offsets and what it has popped when asked to; durable before the answer."""
         header = command.header(DeleteSubscriptionGroupRequestHeader)
         await self._groups.delete(header.group_name)
         if header.clean_offset:
+            # What it has popped would make the group anew when it comes back.
+            await self._forget_popped(header.group_name)
             self._offsets.remove_group(header.group_name)
+            await self._persister.save_changed(consumer_offsets.FILE_NAME)
         self._stats.remove_group(header.group_name)
         logger.info(
             "group deleted group=%s offsets=%s by=%s",

@@ -34,7 +34,7 @@ from thermocline.pop.pop_store import Take
 from thermocline.pop.revive_log import ACK_CODE, CHECK_POINT_CODE, ORDER_CODE
 from thermocline.remoting.errors import BrokerBusyError, StoreClosedError
 from thermocline.remoting.handles.pop_topics import REVIVE_GROUP
-from thermocline.remoting.offsets import LOG_START
+from thermocline.remoting.offsets import LOG_START, QueueOffset
 
 MINUTE_MS = 60_000
 
@@ -304,6 +304,25 @@ def test_a_deleted_topic_takes_its_messages_along(parts: PopParts) -> None:
     parts.send(b"new")
     parts = parts.killed()
     assert len(parts.pops.in_flight) == 0
+
+
+def test_a_deleted_group_takes_its_messages_along(parts: PopParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pop_store, "MAINTAIN_MAX", 2)
+    for _ in range(3):
+        parts.pop(1, invisible_ms=MINUTE_MS)
+    take = Take(topic=TOPIC, queue_id=0, offsets=[QueueOffset(0)], next_offset=QueueOffset(1))
+    parts.pops.claim("other", [take], invisible_ms=MINUTE_MS)
+    pop_in_order(parts, 3)
+    for _ in parts.pops.forget_group(GROUP):
+        pass
+    assert parts.orders.find(TOPIC, GROUP, 0) is None
+    parts.offsets.remove_group(GROUP)
+    parts.save()
+    for _ in range(2):
+        assert [pending.check_point.group for pending in parts.pops.in_flight] == ["other"]
+        assert len(parts.orders) == 0
+        assert parts.offsets.query(TOPIC, GROUP, 0) is None
+        parts = parts.killed()
 
 
 def test_records_of_another_writer_are_read(parts: PopParts) -> None:
