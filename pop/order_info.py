@@ -17,7 +17,7 @@ Source: ConsumerOrderInfoManager.java (OrderInfo), Apache RocketMQ 5.3.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import msgspec
@@ -83,6 +83,15 @@ class OrderInfo:
             return frozenset()
         acked = {each for index, each in enumerate(self.offsets) if self.acked_bits >> index & 1}
         return frozenset(each for each in self.acked_behind | acked if each >= offset)
+
+    def set_back(self, now_ms: int) -> OrderInfo | None:
+        """The same after the clock was set back: what was popped while it was ahead is visible its invisible time from
+        now on at the latest. None when it is so already."""
+        visible_ms = now_ms + max(0, self.invisible_ms)
+        late = {offset: visible_ms for offset in self.open_offsets() if self._visible_ms(offset) > visible_ms}
+        if self.popped_ms <= now_ms or not late:
+            return None
+        return replace(self, visible_ms=self.visible_ms | late)
 
     def follow(self, previous: OrderInfo) -> None:
         """Go on from the batch before: what was in it too is given out once more, or was acknowledged."""

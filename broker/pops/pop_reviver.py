@@ -154,8 +154,9 @@ class PopReviver:
             now = self._clock()
             if pending.is_finished:
                 continue
-            if now < self._away_until_ms.get(name, now):
-                self._pops.in_flight.put_off(pending, self._away_until_ms[name])
+            until_ms = self._away_until_ms.get(name, now)
+            if now < until_ms <= now + AGAIN_S[0] * 1_000:  # beyond: the clock was set back
+                self._pops.in_flight.put_off(pending, until_ms)
             elif await self._try(pending):
                 self._away_until_ms.pop(name, None)
             else:

@@ -37,6 +37,7 @@ from thermocline.remoting.handles.pop_topics import REVIVE_GROUP
 from thermocline.remoting.offsets import LOG_START, QueueOffset
 
 MINUTE_MS = 60_000
+YEAR_MS = 365 * 86_400_000
 
 
 @pytest.fixture
@@ -272,6 +273,44 @@ def test_one_that_gets_old_is_put_anew_too(parts: PopParts) -> None:
     assert (parts.pops.held_offset or 0) > (place or 0)
     parts = parts.killed()
     assert len(parts.pops.in_flight) == 1
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_was_popped_while_the_clock_was_ahead_comes_back_in_time(parts: PopParts, *, is_killed: bool) -> None:
+    (before,) = parts.pop(1, invisible_ms=20 * MINUTE_MS)
+    now_ms = parts.clock.now_ms
+    parts.clock.now_ms += YEAR_MS
+    parts.pops.maintain()
+    (ahead,) = parts.pop(1, invisible_ms=MINUTE_MS)
+    pop_in_order(parts, 2, 3)
+    if is_killed:
+        parts = parts.killed()
+    woken: list[None] = []
+    parts.pops.on_due = lambda: woken.append(None)
+    parts.clock.now_ms = now_ms + 1_000
+    parts.pops.maintain()
+    assert woken
+    due_ms = [pending.due_ms for held in (before, ahead) if (pending := parts.pending(held)) is not None]
+    assert due_ms == [now_ms + 20 * MINUTE_MS, now_ms + 1_000 + MINUTE_MS]
+    assert parts.pops.in_flight.next_due_ms == now_ms + 1_000 + MINUTE_MS
+    info = parts.orders.find(TOPIC, GROUP, 0)
+    assert info is not None
+    assert info.free_ms == now_ms + 1_000 + MINUTE_MS
+    pending = parts.pending(ahead)
+    assert pending is not None
+    parts.pops.renew(pending, ahead.offset, invisible_ms=5_000, is_suspended=False)
+    assert parts.pops.in_flight.next_due_ms == now_ms + 6_000
+
+
+def test_a_clock_that_is_right_changes_no_due_time(parts: PopParts) -> None:
+    (held,) = parts.pop(1, invisible_ms=MINUTE_MS)
+    pending = parts.pending(held)
+    assert pending is not None
+    parts.pops.in_flight.put_off(pending, parts.clock.now_ms + 5 * MINUTE_MS)
+    for change_ms in (0, -pop_store.SET_BACK_MS, 0, 1_000):
+        parts.clock.now_ms += change_ms
+        parts.pops.maintain()
+    assert pending.due_ms == 1_000_000 + 5 * MINUTE_MS
 
 
 def test_too_much_in_flight_is_refused(parts: PopParts) -> None:

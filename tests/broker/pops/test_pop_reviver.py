@@ -334,6 +334,22 @@ async def test_another_broker_that_is_away_is_asked_again(broker: DataBroker) ->
     assert bodies(client.pop()) == [b"of another broker"]
 
 
+async def test_another_broker_is_asked_again_in_time_when_the_clock_is_set_back(broker: DataBroker) -> None:
+    reviver, pops = broker.pop.reviver, broker.parts.pops.store
+    reviver._read_elsewhere = other = OtherBroker(0)
+    other.is_away = True
+    put_foreign(broker, 0)
+    broker.clock.now_ms += 86_400_000
+    pops.maintain()
+    await reviver.step()
+    await reviver.step_elsewhere()
+    broker.clock.now_ms -= 86_400_000
+    pops.maintain()
+    await reviver.step()
+    await reviver.step_elsewhere()
+    assert len(other.asked) == 2
+
+
 async def test_a_message_of_a_topic_that_is_not_here_waits(broker: DataBroker) -> None:
     """Nothing would pop it here."""
     reviver = broker.pop.reviver
