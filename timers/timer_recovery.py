@@ -39,8 +39,8 @@ from thermocline.timers.sync_site import TimerSyncSite
 from thermocline.timers.taken_back import DELIVERED_MARGIN_MS, TakenBackTimers
 from thermocline.timers.timer_checkpoint import OwnPart, TimerCheckpoint
 from thermocline.timers.timer_config import TimerConfig
-from thermocline.timers.timer_enqueue import DELAY_MS_MAX, DeliveredBefore
-from thermocline.timers.timer_log import NO_POSITION, TimerLog, TimerUnit
+from thermocline.timers.timer_enqueue import DeliveredBefore
+from thermocline.timers.timer_log import DELAY_MS_MAX, NO_POSITION, TimerLog, TimerUnit
 from thermocline.timers.timer_record import read_record
 from thermocline.timers.timer_request import TIMER_QUEUE_ID
 from thermocline.timers.timer_wheel import TimerWheel, usable
