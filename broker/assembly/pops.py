@@ -252,6 +252,7 @@ class PopPath:
         self._tasks = [
             loop.create_task(self.reviver.run(), name="POP reviver"),
             loop.create_task(self.reviver.run_elsewhere(), name="POP reviver of other brokers' messages"),
+            loop.create_task(self.reviver.run_cold(), name="POP reviver of messages in the cold tier"),
         ]
         resources.push_async_callback(self.close)
 

@@ -193,14 +193,50 @@ async def test_a_message_that_cannot_be_read_is_tried_again_later_and_later(
     broker.clock.now_ms = due_ms(broker)
     for pause_s in (*AGAIN_S, AGAIN_S[-1]):
         assert not await reviver.step()
+        await reviver.step_cold()
         assert due_ms(broker) == broker.clock.now_ms + pause_s * 1_000
         broker.clock.now_ms = due_ms(broker)
     cold.is_away = False
     assert not await reviver.step()
+    await reviver.step_cold()
     assert in_flight_count(broker) == 0
     queue = broker.store.queues.find(RETRY_TOPIC, 0)
     assert queue is not None
     assert broker.store.read_record(queue.unit(0).physical_offset).body == b"cold"
+
+
+async def test_a_tier_that_does_not_answer_holds_up_no_local_message_nor_is_it_asked_for_each(
+    broker: DataBroker, cold: MemoryColdTier
+) -> None:
+    client, reviver = PopClient(broker), broker.pop.reviver
+    client.send(*[b"cold"] * 3)
+    for number in range(3):
+        assert len(client.pop(maxMsgNums=1, invisibleTime=20_000 + number)) == 1
+    for _ in range(20):
+        client.send(bytes(1_000), queue_id=1)
+        client.send(bytes(1_000))
+    cold.copy_from(broker.store, TOPIC, 0, end=5)
+    assert expire_local_files(broker, 5) > 0
+    client.send(b"local", queue_id=2)
+    assert bodies(client.pop(queueId=2, invisibleTime=20_003)) == [b"local"]
+    cold.gate = asyncio.Event()
+    broker.clock.now_ms += 20_003
+    assert not await reviver.step()
+    reading = asyncio.create_task(reviver.step_cold())
+    await until(lambda: cold.pulls)
+    queue = broker.store.queues.find(RETRY_TOPIC, 0)
+    assert queue is not None
+    assert broker.store.read_record(queue.unit(0).physical_offset).body == b"local"
+    assert in_flight_count(broker) == 3
+    cold.is_away = True  # for the questions to come
+    cold.gate.set()
+    await reading
+    assert (len(cold.pulls), in_flight_count(broker)) == (2, 2), "the third one is not asked about"
+    cold.is_away = False
+    broker.clock.now_ms += AGAIN_S[0] * 1_000
+    assert not await reviver.step()
+    await reviver.step_cold()
+    assert in_flight_count(broker) == 0
 
 
 async def test_a_bug_puts_off_the_messages_and_is_not_hidden(

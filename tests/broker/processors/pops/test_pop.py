@@ -469,6 +469,7 @@ async def test_messages_that_lie_in_the_cold_tier(tmp_path: Path) -> None:
         assert client.ack_batch(*held[1:]).code == 0
         broker.clock.now_ms += INVISIBLE_MS
         await broker.pop.reviver.step()
+        await broker.pop.reviver.step_cold()
         assert bodies(await client.pop_later()) == [b"0"]
 
 
@@ -540,11 +541,14 @@ async def test_messages_that_come_back_wait_for_a_tier_that_is_away(tmp_path: Pa
         held, cold.records[TOPIC, 0] = cold.records[TOPIC, 0], []
         broker.clock.now_ms += INVISIBLE_MS
         await broker.pop.reviver.step()
+        await broker.pop.reviver.step_cold()
         assert len(broker.parts.pops.store.in_flight) == 1
         cold.is_away, cold.records[TOPIC, 0] = False, held
         await broker.pop.reviver.step()
+        await broker.pop.reviver.step_cold()
         assert len(broker.parts.pops.store.in_flight) == 1, "not before its pause is over"
         broker.clock.now_ms += 10_000
         await broker.pop.reviver.step()
+        await broker.pop.reviver.step_cold()
         broker.parts.tables.offsets.commit(TOPIC, GROUP, 0, 100)
         assert bodies(client.pop()) == [b"0"]
