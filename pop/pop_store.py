@@ -473,7 +473,7 @@ class PopStore:
         """Put records, and others that belong to them, in one write."""
         assert not self._is_copy
         self.catch_up()
-        results = self._store.put_batch(drafts)
+        results = self._store.put_batch(drafts, was_accepted=True)
         for draft, result in zip(drafts, results, strict=True):
             if draft.topic == self.log.topic:
                 self._read_offsets[draft.queue_id] = result.queue_offset + 1

@@ -13,6 +13,7 @@ from tests.broker.cold_tier import MemoryColdTier
 from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.popping import GROUP, TOPIC, PopClient, bodies
 from tests.broker.pulling import expire_local_files
+from tests.clock import Clock
 from tests.waiting import until
 from thermocline.broker.pops import pop_reviver
 from thermocline.broker.pops.pop_reviver import AGAIN_S, SLEEP_S_MAX, SLICE_MAX
@@ -122,6 +123,18 @@ async def test_the_count_of_tries_stays_within_32_bits(
     back = broker.store.queues.find(topic, 0)
     assert back is not None
     assert broker.store.read_record(back.unit(0).physical_offset).reconsume_times == times_after
+
+
+async def test_a_smaller_limit_loses_nothing_that_was_popped(tmp_path: Path) -> None:
+    clock = Clock()
+    async with data_broker(tmp_path, topics=[TOPIC], clock=clock, start=False, message_bytes_max=1_000) as broker:
+        client = PopClient(broker)
+        client.send(bytes(1_000))
+        assert len(client.pop(invisibleTime=20_000)) == 1
+    async with data_broker(tmp_path, clock=clock, start=False, message_bytes_max=500) as broker:
+        clock.now_ms += 20_000
+        await broker.pop.reviver.step()
+        assert bodies(PopClient(broker).pop()) == [bytes(1_000)]
 
 
 async def test_a_check_point_that_fails_does_not_hold_up_others(
