@@ -247,7 +247,7 @@ class TimerRecovery:
             time_ms=time_ms,
             copies=DeliveredCopies(self._store, since_ms=time_ms),
             end_offset=QUEUE_START if queue is None else queue.next_offset,
-            until_ms=self._now_ms,
+            until_ms=max(self._now_ms, self._store.clock.last_ms),  # the clock of who delivered may have been ahead
         )
 
     def _take_back(self, recovered: RecoveredTimers, taken: TakenBackTimers) -> RecoveredTimers:
