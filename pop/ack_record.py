@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from thermocline.pop.check_point import SEPARATOR, CheckPoint
+from thermocline.pop.check_point import SEPARATOR, UNREADABLE, CheckPoint
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.remoting.header_codec import Int, Long, QueueOffsetLong
 from thermocline.remoting.offsets import QUEUE_START, QueueOffset
@@ -120,7 +120,7 @@ class AckRecord:
         try:
             raw = msgspec.json.decode(body, type=dict[str, Any])
             json = msgspec.convert({_LONG_NAMES.get(name, name): value for name, value in raw.items()}, _Json)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise CorruptDataError("an acknowledgement cannot be read", reason=str(error)) from error
         offsets = (json.ao,) if isinstance(json.aol, msgspec.UnsetType) or not json.aol else json.aol
         if not json.t or not json.c or min(offsets) < 0:

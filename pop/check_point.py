@@ -38,6 +38,8 @@ SEPARATOR = "@"
 DELIVER_AHEAD_MS = 1_000
 """RocketMQ reads a check point a second before its acknowledgements."""
 
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises for a body that is none: also one with other bytes than UTF-8, or nested too deep."""
 OFFSET_END = 1 << 63
 TIMES_DIGITS_MAX = 9
 
@@ -128,7 +130,7 @@ class CheckPoint:
         """
         try:
             json = _decode(body)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise CorruptDataError("a check point cannot be read", reason=str(error)) from error
         # Releases before 5.0 wrote no distances: the offsets follow each other.
         count = len(json.d) if json.d else json.n

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import msgspec
 
+from thermocline.pop.check_point import UNREADABLE
 from thermocline.pop.order_info import OrderInfo, OrderInfoJson
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.remoting.header_codec import Int, QueueOffsetLong
@@ -55,7 +56,7 @@ class OrderRecord(msgspec.Struct, frozen=True, kw_only=True):
         """
         try:
             json = _decode(body)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise CorruptDataError("an order record cannot be read", reason=str(error)) from error
         if json.q < 0 or json.o < 0 or (json.i is not None and not json.i.fits_64_bits):
             raise CorruptDataError("an impossible order record", topic=json.t, group=json.c, queue_id=json.q)

@@ -104,7 +104,10 @@ def test_round_trip(distances: set[int], start: int, bits: int, is_suspended: bo
         b'{"c":"g","t":"t","n":1,"so":1,"q":3000000000}',
         b'{"c":"g","t":"t","n":1,"so":1,"pt":-1}',
         b'{"c":"g","t":"t","n":1,"so":1,"it":9223372036854775808}',
+        b'{"c":"g","t":"t\xff","n":1,"so":1}',
+        b'{"c":"g","t":"t","n":1,"x":' + b"[" * 50_000 + b"]" * 50_000 + b"}",
     ],
+    ids=lambda body: repr(body[:64]),
 )
 def test_invalid_records_are_corrupt(body: bytes) -> None:
     with pytest.raises(CorruptDataError):

@@ -31,7 +31,7 @@ from thermocline.pop.check_point import CheckPoint
 from thermocline.pop.order_info import make_order_info
 from thermocline.pop.order_record import OrderRecord
 from thermocline.pop.pop_store import Take
-from thermocline.pop.revive_log import ACK_CODE, CHECK_POINT_CODE, ORDER_CODE
+from thermocline.pop.revive_log import ACK_CODE, CHECK_POINT_CODE, ORDER_CODE, topic_of_record
 from thermocline.remoting.errors import BrokerBusyError, StoreClosedError
 from thermocline.remoting.handles.pop_topics import REVIVE_GROUP
 from thermocline.remoting.offsets import LOG_START, QueueOffset
@@ -415,8 +415,11 @@ def test_unreadable_records_of_the_revive_topic_are_skipped(parts: PopParts, cap
         (ORDER_CODE, b'{"t":"orders","c":"group","q":0,"o":99999999999999999999999999,"i":null}'),
         (ORDER_CODE, b'{"t":"orders","c":"group","q":0,"o":2,"i":{"o":[2],"ot":{"2":99999999999999999999999999}}}'),
         (ORDER_CODE, b'{"t":"orders","c":"group","q":0,"o":2,"i":{"o":[2,5,5],"popTime":1}}'),
+        (CHECK_POINT_CODE, b'{"t":"orders","c":"group\xff","pt":1,"it":60000,"n":1}'),
+        (ACK_CODE, b'{"t":"orders","c":"group\xff","pt":1,"ao":0}'),
+        (ORDER_CODE, b'{"t":"orders","c":"group\xff","q":0,"o":2,"i":null}'),
     ],
-    ids=["empty", "count", "tries", "ack", "order offset", "order offset of 87 bits", "time of 87 bits", "order twice"],
+    ids=["empty", "count", "tries", "ack", "order", "order of 87 bits", "time", "twice", "bytes", "ack's", "order's"],
 )
 def test_forged_records_keep_no_broker_from_its_start(parts: PopParts, code: int, body: bytes) -> None:
     """Any client may send to the revive topic."""
@@ -425,6 +428,7 @@ def test_forged_records_keep_no_broker_from_its_start(parts: PopParts, code: int
     record = parts.pops.log.check_point_draft(check_points[0], 1)
     parts.store.put(msgspec.structs.replace(record, body=body, tags_code=code))
     parts.pops.maintain()
+    topic_of_record(body)
     parts = parts.killed()
     parts.save()
     parts = parts.killed()
