@@ -45,6 +45,8 @@ from thermocline.store.log import MessageDraft
 HALF_QUEUE_ID = 0
 """Half and op topic have one queue."""
 
+SET_BACK_MS = 10_000
+"""By how much the clock must have been set back to matter."""
 CHECK_TIMES_CHARACTERS_MAX = 10
 COPY_BYTES = len(
     encode_properties(
@@ -141,6 +143,11 @@ class HalfMessage(msgspec.Struct, frozen=True, kw_only=True):
     def age_ms(self, now_ms: int) -> int:
         """How long ago it was born; stored, when the producer's clock is ahead of the broker's."""
         return now_ms - min(self.record.born_timestamp_ms, self.record.store_timestamp_ms)
+
+    def is_young(self, now_ms: int, transaction_timeout_ms: int) -> bool:
+        """Whether its producers may not be asked yet. Not one that is of the future: the clock was set back since, and
+        nothing tells for how long it is to be left alone."""
+        return -SET_BACK_MS <= self.age_ms(now_ms) <= self.check_after_ms(transaction_timeout_ms)
 
     @property
     def is_immune_by_itself(self) -> bool:
