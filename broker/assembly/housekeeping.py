@@ -91,7 +91,8 @@ class Housekeeping:
         self._offsets_due_ms = 0
         self._scan_due_ms = 0
         self._heap_due_ms = 0
-        self._orders_due_ms = 0
+        # Not at the start: a group made by its first use may not have been on disk yet when the broker was killed.
+        self._orders_due_ms = clock() + ORDERS_SCAN_MS
 
     def start(self) -> None:
         """Begin; returns at once."""
