@@ -1,7 +1,7 @@
 """POP finder: finds the messages of a POP in the queues of a topic and of the group's retry topic, hot or cold.
 
-    which queues    with a probability the retry topic first, else last; the topic's own from a random one on, or the
-                   requested one; an ordered POP reads no retry topic
+    which queues    with a probability the retry topic first, else last; of two of them either first; the topic's own
+                   from a random one on, or the requested one; an ordered POP reads no retry topic
     from where      the group's offset; a pending reset first; without an offset the queue's minimum or, if the request
                     says so, its end (the last message, or the first one ever when that is still in memory)
     how far         until the requested number of messages, or ANSWER_BYTES_MAX of them, is found, with the limits of a
@@ -170,9 +170,14 @@ class PopFinder:
         own = self._queues_from(header.topic, chance) if header.queue_id < 0 else [(header.topic, header.queue_id)]
         if header.order:
             return PopHarvest(own, wanted_count=header.max_msg_nums)
-        is_v1 = not config.retry_topic_v2 or (config.read_retry_topic_v1 and chance % 2 == 0)
-        name = pop_retry_topic_v1 if is_v1 else pop_retry_topic_v2
-        retries = self._queues_from(name(header.topic, header.consumer_group), chance)
+        names = [name(header.topic, header.consumer_group) for name in (pop_retry_topic_v1, pop_retry_topic_v2)]
+        if not config.retry_topic_v2:
+            names = names[:1]
+        elif not config.read_retry_topic_v1:
+            names = names[1:]
+        elif chance % 2:
+            names.reverse()
+        retries = [place for name in names for place in self._queues_from(name, chance)]
         is_retry_first = chance < config.pop_from_retry_percent
         return PopHarvest(retries + own if is_retry_first else own + retries, wanted_count=header.max_msg_nums)
 

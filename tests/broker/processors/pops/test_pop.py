@@ -223,6 +223,19 @@ async def test_retry_topics_of_version_2_and_the_older_ones_beside_them(broker: 
     assert len(broker.parts.pops.store.in_flight) == 0
 
 
+async def test_no_pop_misses_what_came_back_in_either_version(broker: DataBroker) -> None:
+    """One that waits is woken once: it would wait on."""
+    client = PopClient(broker)
+    await come_back(broker, client)
+    broker.change_config(retry_topic_v2=True)
+    for number in range(20):
+        message, *others = client.pop()
+        assert others == []
+        assert message.receipt.retry_flag == (1 if number == 0 else 2)
+        assert client.ack(message).code == 0
+        await come_back(broker, client)
+
+
 @pytest.mark.parametrize(("percent", "first"), [(100, b"back0"), (0, b"new")])
 async def test_how_often_the_retry_topic_is_read_first(broker: DataBroker, percent: int, first: bytes) -> None:
     broker.change_config(pop_from_retry_percent=percent)
