@@ -99,6 +99,8 @@ class GroupProcessor:
     async def delete_group(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """207: forget a group, and its offsets and what it has popped when asked to; durable before the answer."""
         header = command.header(DeleteSubscriptionGroupRequestHeader)
+        if header.clean_offset:
+            self._offsets.check_writable(header.group_name)
         await self._groups.delete(header.group_name)
         if header.clean_offset:
             # What it has popped would make the group anew when it comes back.

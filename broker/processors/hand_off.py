@@ -130,6 +130,7 @@ class HandOffProcessor:
     async def prepare(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90151."""
         plan = HandOffBody.decode(command.body)
+        self._offsets.check_writable(plan.group)
         self._check_store(plan)  # before a group is made on a broker that is none of ours
         if self._groups.find_or_create(plan.group) is None:
             raise GroupNotFoundError("there is no such group", group=plan.group)

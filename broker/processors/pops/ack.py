@@ -277,6 +277,7 @@ class AckProcessor:
     ) -> PhysicalOffset:
         """Note a message of an ordered POP as consumed; the end offset of what was put, 0 for nothing."""
         self._check_open()
+        self._offsets.check_writable(group)
         pops = self._pops
         committed = self._offsets.query(topic, group, queue_id)
         info = pops.orders.find(topic, group, queue_id)
