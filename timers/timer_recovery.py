@@ -247,7 +247,8 @@ class TimerRecovery:
             time_ms=time_ms,
             copies=DeliveredCopies(self._store, since_ms=time_ms),
             end_offset=QUEUE_START if queue is None else queue.next_offset,
-            until_ms=max(self._now_ms, self._store.clock.last_ms),  # the clock of who delivered may have been ahead
+            # The clock of the broker that delivered may have been ahead.
+            until_ms=max(self._now_ms, self._store.clock.last_ms),
         )
 
     def _take_back(self, recovered: RecoveredTimers, taken: TakenBackTimers) -> RecoveredTimers:

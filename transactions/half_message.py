@@ -145,8 +145,8 @@ class HalfMessage(msgspec.Struct, frozen=True, kw_only=True):
         return now_ms - min(self.record.born_timestamp_ms, self.record.store_timestamp_ms)
 
     def is_young(self, now_ms: int, transaction_timeout_ms: int) -> bool:
-        """Whether its producers may not be asked yet. Not one that is of the future: the clock was set back since, and
-        nothing tells for how long it is to be left alone."""
+        """Whether it is too early to ask its producers. One of the future is not young: the clock was set back since it
+        was stored, so its age cannot be told."""
         return -SET_BACK_MS <= self.age_ms(now_ms) <= self.check_after_ms(transaction_timeout_ms)
 
     @property

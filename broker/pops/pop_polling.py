@@ -34,7 +34,7 @@ ANY_QUEUE = -1
 ANSWER_AHEAD_MS = 50
 """A waiter answers so long before its client gives up."""
 RECHECK_MS_MAX = 3_600_000
-"""A place is remembered for no longer; who waits that long looks then, and waits on."""
+"""A place is remembered for no longer: a POP that waits that long looks again then, and sets the next time."""
 HEAP_SLACK = 1_024
 
 
