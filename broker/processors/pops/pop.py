@@ -227,7 +227,7 @@ class PopProcessor:
             return self._nothing(request, harvest, ResponseCode.POLLING_FULL)
         self._step(request, harvest)
         code = ResponseCode.POLLING_TIMEOUT
-        if request.header.poll_time > 0:
+        if request.header.poll_time > 0 and harvest.wanted_count > 0:  # else it would be woken in place of others
             waiting = WaitingPop(self, request)
             parking = self._polling.park(
                 request.place, waiting, deadline_ms=request.deadline_ms, characters=request.characters

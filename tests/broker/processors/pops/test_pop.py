@@ -375,6 +375,15 @@ async def test_one_message_wakes_one_waiter_and_the_next_wakes_the_next(broker: 
     assert bodies(popped(await third.wait_answer(opaques[2]))) == [b"c"]
 
 
+@pytest.mark.parametrize("count", [0, -1])
+async def test_a_pop_that_wants_nothing_takes_no_turn_of_others(broker: DataBroker, count: int) -> None:
+    idle, client = PopClient(broker), PopClient(broker)
+    assert idle.pop_answer(maxMsgNums=count, pollTime=15_000).code == 210
+    opaque = client.ask_pop(pollTime=15_000)
+    client.send(b"a")
+    assert bodies(popped(await client.wait_answer(opaque))) == [b"a"]
+
+
 async def test_a_pop_of_one_queue_waits_for_that_one(broker: DataBroker) -> None:
     client = PopClient(broker)
     opaque = client.ask_pop(pollTime=15_000, queueId=1)
