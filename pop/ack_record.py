@@ -22,8 +22,9 @@ from typing import Any
 
 import msgspec
 
-from thermocline.pop.check_point import SEPARATOR, CheckPoint
+from thermocline.pop.check_point import SEPARATOR, UNREADABLE, CheckPoint
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.header_codec import Int, Long, QueueOffsetLong
 from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.records.properties import PropertyName, encode_properties
 
@@ -119,7 +120,7 @@ class AckRecord:
         try:
             raw = msgspec.json.decode(body, type=dict[str, Any])
             json = msgspec.convert({_LONG_NAMES.get(name, name): value for name, value in raw.items()}, _Json)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise CorruptDataError("an acknowledgement cannot be read", reason=str(error)) from error
         offsets = (json.ao,) if isinstance(json.aol, msgspec.UnsetType) or not json.aol else json.aol
         if not json.t or not json.c or min(offsets) < 0:
@@ -138,13 +139,13 @@ class AckRecord:
 class _Json(msgspec.Struct, kw_only=True):
     """Members in the order of their names, as fastjson writes them."""
 
-    ao: QueueOffset = NO_OFFSET
-    aol: tuple[QueueOffset, ...] | msgspec.UnsetType | None = msgspec.UNSET
+    ao: QueueOffsetLong = NO_OFFSET
+    aol: tuple[QueueOffsetLong, ...] | msgspec.UnsetType | None = msgspec.UNSET
     bn: str | None = None
     c: str | None = None
-    pt: int = 0
-    q: int = 0
-    so: QueueOffset = QUEUE_START
+    pt: Long = 0
+    q: Int = 0
+    so: QueueOffsetLong = QUEUE_START
     t: str | None = None
 
 

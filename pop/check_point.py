@@ -13,16 +13,22 @@ A record of the revive topic with the tag `ck`; its body is JSON:
 
 Bit i of `bm`, a signed 32-bit number, belongs to the i-th message, so a check point holds 32 at most. What joins it
 with its acknowledgements are topic, group, queue id, start offset, pop time and broker name.
+
+Clients may send to the revive topic, so a record may say anything. One without messages, with more than 32, or with
+offsets that do not ascend is corrupt: nothing could finish it.
 Source: PopCheckPoint.java, PopMessageProcessor.java (buildCkMsg), Apache RocketMQ 5.3; `sp`: 5.5.
 """
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.header_codec import Int, Long, QueueOffsetLong
 from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.records.properties import PropertyName, encode_properties
 
@@ -31,6 +37,11 @@ TAG = "ck"
 SEPARATOR = "@"
 DELIVER_AHEAD_MS = 1_000
 """RocketMQ reads a check point a second before its acknowledgements."""
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises for a body that is none: also one with other bytes than UTF-8, or nested too deep."""
+OFFSET_END = 1 << 63
+TIMES_DIGITS_MAX = 9
 
 _SIGN = 1 << 31
 _MASK = (1 << 32) - 1
@@ -119,23 +130,26 @@ class CheckPoint:
         """
         try:
             json = _decode(body)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise CorruptDataError("a check point cannot be read", reason=str(error)) from error
         # Releases before 5.0 wrote no distances: the offsets follow each other.
-        distances = json.d or list(range(json.n))
-        if not json.t or not json.c or len(distances) > MESSAGES_MAX:
-            raise CorruptDataError("an impossible check point", topic=json.t, group=json.c, count=len(distances))
+        count = len(json.d) if json.d else json.n
+        if not json.t or not json.c or not 0 < count <= MESSAGES_MAX or json.q < 0 or json.pt < 0:
+            raise CorruptDataError("an impossible check point", topic=json.t, group=json.c, count=count)
+        offsets = tuple(QueueOffset(json.so + distance) for distance in json.d or range(count))
+        if not are_possible(offsets, start=json.so):
+            raise CorruptDataError("an impossible check point", topic=json.t, group=json.c, start_offset=json.so)
         return cls(
             topic=json.t,
             group=json.c,
             queue_id=json.q,
             start_offset=json.so,
-            offsets=tuple(json.so + distance for distance in distances),
+            offsets=offsets,
             pop_time_ms=json.pt,
             invisible_ms=json.it,
             broker_name=(json.bn or "").strip() or broker_name,
             acked_bits=json.bm & _MASK,
-            rewritten_times=int(json.rp) if isinstance(json.rp, str) and json.rp.isdecimal() else 0,
+            rewritten_times=_times(json.rp),
             is_suspended=json.sp,
         )
 
@@ -143,20 +157,29 @@ class CheckPoint:
 class _Json(msgspec.Struct, kw_only=True):
     """Members in the order of their names, as fastjson writes them."""
 
-    bm: int = 0
+    bm: Long = 0
     bn: str | None = None
     c: str | None = None
-    d: list[int] | None = None
-    it: int = 0
-    n: int = 0
-    pt: int = 0
-    q: int = 0
+    d: list[Long] | None = None
+    it: Long = 0
+    n: Int = 0
+    pt: Long = 0
+    q: Int = 0
     revive_time: int = msgspec.field(default=0, name="reviveTime")
     ro: int = 0
     rp: str | msgspec.UnsetType | None = msgspec.UNSET
-    so: QueueOffset = QUEUE_START
+    so: QueueOffsetLong = QUEUE_START
     sp: bool = False
     t: str | None = None
+
+
+def are_possible(offsets: Sequence[QueueOffset], *, start: QueueOffset) -> bool:
+    """Whether offsets ascend from `start` on, which is in a queue as they are."""
+    return 0 <= start <= offsets[0] and offsets[-1] < OFFSET_END and all(map(operator.lt, offsets, offsets[1:]))
+
+
+def _times(text: str | msgspec.UnsetType | None) -> int:
+    return int(text) if isinstance(text, str) and text.isdecimal() and len(text) <= TIMES_DIGITS_MAX else 0
 
 
 _encode = msgspec.json.Encoder().encode

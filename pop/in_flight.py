@@ -222,6 +222,16 @@ class InFlight:
             pending.due_ms = due_ms
             heapq.heappush(self._heap, pending)
 
+    def set_back(self, now_ms: int) -> None:
+        """The clock was set back: what was popped while it was ahead is due its invisible time from now on at the
+        latest, and what was put off then is due by its own time."""
+        for pending in self._by_key.values():
+            check_point = pending.check_point
+            is_ahead = check_point.pop_time_ms > now_ms
+            due_ms = now_ms + check_point.invisible_ms if is_ahead else check_point.revive_time_ms
+            pending.due_ms = min(pending.due_ms, max(now_ms, due_ms))
+        heapq.heapify(self._heap)
+
     # -- revive queues -------------------------------------------------------------------------------------------------
 
     def first(self, revive_queue_id: int) -> Pending | None:

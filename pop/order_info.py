@@ -17,13 +17,15 @@ Source: ConsumerOrderInfoManager.java (OrderInfo), Apache RocketMQ 5.3.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import msgspec
 
-from thermocline.pop.check_point import MESSAGES_MAX
+from thermocline.pop.check_point import MESSAGES_MAX, are_possible
 from thermocline.remoting.offsets import QueueOffset
+
+LONG_END = 1 << 63
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,6 +69,10 @@ class OrderInfo:
         """How often every message of the batch was given out before, at the least."""
         return min((self.counts.get(offset, 0) for offset in self.offsets), default=0)
 
+    def is_idle_since(self, time_ms: int) -> bool:
+        """Whether it has blocked no POP since then, and no message behind `next_offset` is acknowledged."""
+        return max(self.popped_ms, self.free_ms) < time_ms and not self.acked_from(self.next_offset)
+
     def open_offsets(self) -> list[QueueOffset]:
         """The messages that are not acknowledged."""
         return [offset for index, offset in enumerate(self.offsets) if not self.acked_bits >> index & 1]
@@ -77,6 +83,15 @@ class OrderInfo:
             return frozenset()
         acked = {each for index, each in enumerate(self.offsets) if self.acked_bits >> index & 1}
         return frozenset(each for each in self.acked_behind | acked if each >= offset)
+
+    def set_back(self, now_ms: int) -> OrderInfo | None:
+        """The same after the clock was set back: what was popped while it was ahead is visible its invisible time from
+        now on at the latest. None when it is so already."""
+        visible_ms = now_ms + max(0, self.invisible_ms)
+        late = {offset: visible_ms for offset in self.open_offsets() if self._visible_ms(offset) > visible_ms}
+        if self.popped_ms <= now_ms or not late:
+            return None
+        return replace(self, visible_ms=self.visible_ms | late)
 
     def follow(self, previous: OrderInfo) -> None:
         """Go on from the batch before: what was in it too is given out once more, or was acknowledged."""
@@ -123,15 +138,27 @@ class OrderInfoJson(msgspec.Struct, kw_only=True, omit_defaults=False):
             pop_time=info.pop_time_ms,
         )
 
+    @property
+    def fits_64_bits(self) -> bool:
+        """Whether every number in it is one of Java's."""
+        numbers = [self.cm, self.i or 0, self.l, self.pop_time, *(self.o or ())]
+        numbers += [] if self.ab is msgspec.UNSET else self.ab
+        for table in (self.oc or {}, self.ot or {}):
+            numbers += [*table.keys(), *table.values()]
+        return all(-LONG_END <= number < LONG_END for number in numbers)
+
     def info(self) -> OrderInfo | None:
         """The order info; None when it says nothing that could block a queue."""
         if not self.o or len(self.o) > MESSAGES_MAX:
             return None
         first = QueueOffset(self.o[0])
+        offsets = (first, *(first + distance for distance in self.o[1:]))
+        if not are_possible(offsets, start=first):
+            return None
         return OrderInfo(
             pop_time_ms=self.pop_time,
             invisible_ms=self.i or 0,
-            offsets=(first, *(first + distance for distance in self.o[1:])),
+            offsets=offsets,
             popped_ms=self.l,
             attempt_id=self.a,
             acked_bits=self.cm,

@@ -7,15 +7,18 @@
 
 Apache RocketMQ has no such record: there a crash forgets what was acknowledged since the two state files were written
 last. Its revive service passes over tags that it does not know. The newest record of a queue is the state; one that is
-older than a state file is not needed.
+older than a state file is not needed. Clients may send to the revive topic: a record with numbers that no file could
+hold is corrupt.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from thermocline.pop.check_point import UNREADABLE
 from thermocline.pop.order_info import OrderInfo, OrderInfoJson
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.header_codec import Int, QueueOffsetLong
 from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.properties import PropertyName, encode_properties
 
@@ -53,8 +56,10 @@ class OrderRecord(msgspec.Struct, frozen=True, kw_only=True):
         """
         try:
             json = _decode(body)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise CorruptDataError("an order record cannot be read", reason=str(error)) from error
+        if json.q < 0 or json.o < 0 or (json.i is not None and not json.i.fits_64_bits):
+            raise CorruptDataError("an impossible order record", topic=json.t, group=json.c, queue_id=json.q)
         return cls(
             topic=json.t,
             group=json.c,
@@ -67,8 +72,8 @@ class OrderRecord(msgspec.Struct, frozen=True, kw_only=True):
 class _Json(msgspec.Struct, kw_only=True):
     c: str
     i: OrderInfoJson | None
-    o: QueueOffset
-    q: int
+    o: QueueOffsetLong
+    q: Int
     t: str
 
 

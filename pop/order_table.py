@@ -5,7 +5,8 @@ File: config/consumerOrderInfo.json, Apache RocketMQ's:
 with one member more, `popLogOffset`: the end of the log when the file was made. Order records behind it are newer than
 the file (order_record.py). RocketMQ passes it over, and leaves it out when it writes the file.
 
-Entries that have not blocked a POP for a day are dropped, and those of topics, groups and queues that are gone.
+Entries of topics, groups and queues that are gone are dropped (`clean`), and those that have not blocked a POP for a
+day: of the latter not one with acknowledgements that the group's offset does not tell.
 Belongs to the loop thread. The persister calls `encode`; entries that did not change stay encoded.
 Source: ConsumerOrderInfoManager.java, Apache RocketMQ 5.3.
 """
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 FILE_NAME = "consumerOrderInfo.json"
 IDLE_MS_MAX = 24 * 3_600_000
+CLEANED_SLICE = 1_000
 
 Key = tuple[str, str]
 
@@ -79,6 +81,15 @@ class OrderTable:
         """Free the queues that `is_gone(topic, group, queue id, info)` names."""
         for topic, group, queue_id, info in list(self.items()):
             if is_gone(topic, group, queue_id, info):
+                self.remove(topic, group, queue_id)
+
+    def clean(self, has_queue: Callable[[str, str, int], bool], *, now_ms: int) -> Iterator[None]:
+        """Drop what is of no more use, to be iterated: a slice at a time. `has_queue(topic, group, queue id)`."""
+        for number, (topic, group, queue_id, info) in enumerate(list(self.items())):
+            if number % CLEANED_SLICE == 0:
+                yield
+            is_gone = not has_queue(topic, group, queue_id)
+            if (is_gone or info.is_idle_since(now_ms - IDLE_MS_MAX)) and self.find(topic, group, queue_id) is info:
                 self.remove(topic, group, queue_id)
 
     # -- file ----------------------------------------------------------------------------------------------------------

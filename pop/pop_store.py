@@ -23,6 +23,8 @@ Bounds
   - Records that a restart has to read: when many more follow a queue's first check point than are in flight
     (WINDOW_...), the oldest check points are put anew (`maintain`). So are old ones, since the local log files from the
     first one on cannot be deleted (`held_offset`).
+Clock: due times are those of the wall clock, as in the records. When that is set back, what was popped while it was
+ahead is due its invisible time from then on (`maintain`).
 Belongs to the loop thread.
 Source: PopMessageProcessor.java, PopBufferMergeService.java, PopReviveService.java, Apache RocketMQ 5.3.
 """
@@ -56,7 +58,9 @@ WINDOW_RECORDS_MIN = 4_096
 WINDOW_RECORDS_EACH = 4
 OLD_MS = 3_600_000
 MAINTAIN_MAX = 256
-"""Check points put anew in one go."""
+"""Check points put anew, or forgotten, in one go."""
+SET_BACK_MS = 10_000
+"""By how much the clock must have been set back to matter."""
 _BEHIND_ALL = PhysicalOffset(1 << 62)
 TIMED_GRACE_MS = 2_000
 """RocketMQ's acknowledgements come through a timer, at the revive time; it revives that much later itself."""
@@ -137,6 +141,8 @@ class PopStore:
         self.pending_max = pending_max
         # Per revive queue: up to where its records are known here.
         self._read_offsets: dict[int, QueueOffset] = {}
+        self._latest_ms = 0
+        """The time that `maintain` has seen last."""
         self.order_saves = OrderSaves(orders.changes)
         """Follows the saves of the order table, whose file's content is `encode_orders`."""
         # While records are read again: the physical offset of each queue's newest order record.
@@ -151,6 +157,9 @@ class PopStore:
         is_corrected = self._correct_progress()
         for _ in self._read_all(offsets_log_offset):
             pass
+        popped_ms = [pending.check_point.pop_time_ms for pending in self.in_flight]
+        popped_ms += [info.popped_ms for *_, info in self.orders.items()]
+        self._latest_ms = max(popped_ms, default=0)
         return is_corrected
 
     def _read_all(self, offsets_log_offset: PhysicalOffset | None) -> Iterator[None]:
@@ -348,6 +357,24 @@ class PopStore:
                 self.in_flight.drop(pending)
         self.orders.remove_if(lambda name, _group, _queue_id, _info: name == topic)
 
+    def forget_group(self, group: str) -> Iterator[None]:
+        """The group was deleted with its offsets: nothing comes back for it, also after a restart, except what is in
+        queues of other brokers. To be iterated: a slice at a time.
+
+        Raises:
+            MQError: The store refuses that; the rest comes back.
+        """
+        self.orders.remove_if(lambda _topic, name, _queue_id, _info: name == group)
+        keys = [
+            pending.key
+            for pending in self.in_flight
+            if pending.check_point.group == group and self.in_flight.is_own(pending.check_point)
+        ]
+        for start in range(0, len(keys), MAINTAIN_MAX):
+            found = [self.in_flight.find(key) for key in keys[start : start + MAINTAIN_MAX]]
+            self.ack([(pending, pending.open_offsets()) for pending in found if pending is not None])
+            yield
+
     # -- rounds --------------------------------------------------------------------------------------------------------
 
     @property
@@ -389,11 +416,28 @@ class PopStore:
         Raises:
             MQError: The store refuses them; nothing has changed.
         """
+        self._follow_clock()
         self.catch_up()
         remaining = MAINTAIN_MAX
         for queue in self.log.queues():
             remaining -= self._maintain_queue(queue.queue_id, queue.next_offset, remaining)
         return not remaining
+
+    def _follow_clock(self) -> None:
+        """Look whether the clock was set back: what was popped while it was ahead would stay away for so long."""
+        now_ms, before_ms = self._clock(), self._latest_ms
+        self._latest_ms = now_ms
+        if now_ms >= before_ms - SET_BACK_MS:
+            return
+        logger.warning(
+            "the clock was set back from_ms=%d to_ms=%d in_flight=%d", before_ms, now_ms, len(self.in_flight)
+        )
+        self.in_flight.set_back(now_ms)
+        for topic, group, queue_id, info in list(self.orders.items()):
+            changed = info.set_back(now_ms)
+            if changed is not None:
+                self.orders.put(topic, group, queue_id, changed)
+        self.on_due()
 
     def _maintain_queue(self, revive_queue_id: int, end: QueueOffset, count_max: int) -> int:
         in_flight = self.in_flight
@@ -429,7 +473,7 @@ class PopStore:
         """Put records, and others that belong to them, in one write."""
         assert not self._is_copy
         self.catch_up()
-        results = self._store.put_batch(drafts)
+        results = self._store.put_batch(drafts, was_accepted=True)
         for draft, result in zip(drafts, results, strict=True):
             if draft.topic == self.log.topic:
                 self._read_offsets[draft.queue_id] = result.queue_offset + 1
@@ -438,13 +482,17 @@ class PopStore:
 
     def _add(self, check_point: CheckPoint, revive_queue_id: int, result: PutResult) -> None:
         next_due_ms = self.in_flight.next_due_ms
+        due_ms, now_ms = check_point.revive_time_ms, self._clock()
+        if check_point.pop_time_ms > now_ms + SET_BACK_MS:  # later than a receipt of before the clock was set back
+            due_ms = now_ms + check_point.invisible_ms
         self.in_flight.add(
             check_point,
             revive_queue_id=revive_queue_id,
             revive_offset=result.queue_offset,
             physical_offset=result.physical_offset,
+            due_ms=due_ms,
         )
-        if next_due_ms is None or check_point.revive_time_ms < next_due_ms:
+        if next_due_ms is None or due_ms < next_due_ms:
             self.on_due()
 
     def _ack_draft(self, pending: Pending, offsets: Sequence[QueueOffset]) -> MessageDraft:

@@ -17,7 +17,7 @@ import msgspec
 
 from thermocline.pop import ack_record, check_point, order_record
 from thermocline.pop.ack_record import AckRecord
-from thermocline.pop.check_point import CheckPoint
+from thermocline.pop.check_point import UNREADABLE, CheckPoint
 from thermocline.pop.order_record import OrderRecord
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
 from thermocline.remoting.handles import normal_topic
@@ -63,7 +63,7 @@ def topic_of_record(body: bytes | memoryview) -> str:
     """The topic whose messages a check point or an acknowledgement is about, without its retry topics; "": none."""
     try:
         subject = _decode_subject(body)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return ""
     return normal_topic(subject.t, subject.c)
 

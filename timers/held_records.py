@@ -148,6 +148,11 @@ class HeldRecords:
         del self._batch[:count]
         self.has_more = True
 
+    def pass_to(self, position: int) -> None:
+        """No unit below this position is needed any more."""
+        assert not self._batch
+        self._pass(position)
+
     def _pass(self, position: int) -> None:
         self.position = self._dequeue.released_position = position
 

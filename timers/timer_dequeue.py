@@ -116,7 +116,7 @@ class TimerDequeue:
         """
         slot = self._slot
         if now_ms < slot.time_ms:
-            return False  # the clock was set back
+            return False  # the clock was set back, by little
         if not slot.is_loaded:
             self._load(units_max)
             return True
@@ -182,6 +182,18 @@ class TimerDequeue:
         self._slot = OpenSlot(slot_ms, precision_ms=precision_ms, progress=self.progress)
         self._next_older = None
 
+    def set_back(self, slot_ms: int) -> None:
+        """The clock was set back, and what is pending has units for it (set_back.py): open this tick, as if new."""
+        assert not self._batch
+        self._slot = OpenSlot(slot_ms, precision_ms=self._precision_ms, progress=SlotProgress())
+        self.progress = SlotProgress()
+        self._next_older = None
+        self._had_units = False
+        self._recalled.clear()
+        self._marker_counts.clear()
+        self.delivered_ms = -1
+        self.has_more = False
+
     # -- giving ----------------------------------------------------------------------------------------------------
 
     def due(self, now_ms: int, *, count_max: int) -> list[DueMessage]:
@@ -228,16 +240,24 @@ class TimerDequeue:
         except (CorruptDataError, OffsetOutOfRangeError) as error:
             logger.error("timed message dropped physical_offset=%d error=%s", unit.physical_offset, error)
             topic = topic or self._metrics.name_of(unit.topic_hash)
-            if topic is not None:
-                self._metrics.add(topic, count, now_ms=now_ms)
+            self._drop(topic, count, progress, now_ms)
             return
         is_recalled = bool(self._recalled) and not unit.is_roll and (topic, record.unique_key) in self._recalled
         if is_recalled or not self._store.incarnations.is_live(topic, unit.physical_offset):
             logger.debug("timed message not delivered topic=%s recalled=%s", topic, is_recalled)
-            self._metrics.add(topic, count, now_ms=now_ms)
+            self._drop(topic, count, progress, now_ms)
         else:
             message = DueMessage(kind=kind, draft=draft, physical_offset=unit.physical_offset)
             self._batch.append(_Given(message, topic, count, progress))
+
+    def _drop(self, topic: str | None, count: int, progress: SlotProgress, now_ms: int) -> None:
+        """A unit is done that gives nothing; with those before it, when these are confirmed."""
+        if topic is not None:
+            self._metrics.add(topic, count, now_ms=now_ms)
+        if self._batch:
+            self._batch[-1] = msgspec.structs.replace(self._batch[-1], progress=progress)
+        else:
+            self.progress = progress
 
     def _read(self, unit: TimerUnit) -> MessageRecord:
         return read_record(self._store.commit_log, unit.physical_offset, unit.record_bytes)

@@ -32,16 +32,13 @@ from thermocline.store.queues import FILLER_SIZE_BYTES, UNIT, ConsumeQueue
 from thermocline.timers.delivered_copies import DeliveredCopies
 from thermocline.timers.timer_config import TimerConfig
 from thermocline.timers.timer_dequeue import TimerDequeue
-from thermocline.timers.timer_log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, NO_POSITION, TimerLog
+from thermocline.timers.timer_log import DELAY_MS_MAX, MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, NO_POSITION, TimerLog
 from thermocline.timers.timer_metrics import TimerMetrics
 from thermocline.timers.timer_record import TimerRecord, read_record, read_timer_record
 from thermocline.timers.timer_request import TIMER_QUEUE_ID
 from thermocline.timers.timer_wheel import TimerWheel
 
 logger = logging.getLogger(__name__)
-
-DELAY_MS_MAX = (1 << 31) - 1
-"""The content of the unit's delay field."""
 
 topic_hash = lru_cache(maxsize=4096)(java_string_hash)
 
@@ -91,6 +88,10 @@ class TimerEnqueue:
     def queue(self) -> ConsumeQueue | None:
         """The timer topic's queue; None before its first message."""
         return self._store.queues.find(TIMER_TOPIC, TIMER_QUEUE_ID)
+
+    def set_back(self, tick_ms: int) -> None:
+        """The clock was set back to this tick."""
+        self._tick_ms = tick_ms
 
     @property
     def behind_count(self) -> int:

@@ -58,6 +58,8 @@ MAGIC_ROLL = 2
 MAGIC_DELETE = 4
 MAGIC_MASK = 0xF
 NO_POSITION = -1
+DELAY_MS_MAX = (1 << 31) - 1
+"""The content of the unit's delay field."""
 
 BLOCK_BYTES = 32 * 1024
 """How much one read takes in; units of one slot mostly lie near each other."""

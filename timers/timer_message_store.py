@@ -21,6 +21,7 @@ Every call does a slice of work: a few ms at most, whatever waits.
 What is promised
   - A message that was stored in the timer topic is put at least once, after its time. Twice only when the process died
     in between, and only what was put since the last round. A clean stop repeats nothing.
+  - A message is late by at most ten seconds because the clock was set back: see set_back.py.
   - Retention that stops at `held_offset` deletes no record that a pending message needs; `release_below` raises it.
 After a failed sync there are no rounds: messages go out as before, nothing is let go of, and the next start repeats
 what was delivered since.
@@ -31,7 +32,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import msgspec
@@ -49,6 +50,7 @@ from thermocline.timers.errors import TimerCongestedError
 from thermocline.timers.held_records import HeldRecords
 from thermocline.timers.open_slot import SlotProgress
 from thermocline.timers.recall import recall_marker
+from thermocline.timers.set_back import SET_BACK_MS, SetBack
 from thermocline.timers.taken_back import TakenBackTimers
 from thermocline.timers.timer_checkpoint import OwnPart, TimerCheckpoint
 from thermocline.timers.timer_config import COUNT_MAX, TimerConfig
@@ -165,6 +167,7 @@ class TimerMessageStore:
         self._failure: str | None = None
         self._steps = 0
         self._waited_steps = -CATCH_UP_STEPS_MAX
+        self._set_back: SetBack | None = None
         self._metrics_due_ms = 0
         self._is_closed = False
 
@@ -217,6 +220,9 @@ class TimerMessageStore:
         self._is_closed = True
         try:
             self._metrics_due_ms = 0
+            with suppress(CorruptDataError):  # then the next start finds the state from before
+                while self._set_back is not None and self._step_set_back(self._set_back):
+                    continue
             while self.run_round():
                 continue
         finally:
@@ -289,6 +295,11 @@ class TimerMessageStore:
         self._steps += 1
         enqueue, dequeue, held = self._enqueue, self._dequeue, self._held
         is_waiting = dequeue.unconfirmed_count or held.unconfirmed_count
+        if self._set_back is None and not is_waiting and now_ms < dequeue.slot_ms - SET_BACK_MS:
+            self._set_back = self._begin_set_back(now_ms)
+        if self._set_back is not None:
+            self.has_more = self._step_set_back(self._set_back)
+            return []
         enqueue.step(now_ms, count_max=ENQUEUE_SLICE)
         has_opened = False
         if not is_waiting and self._may_advance():
@@ -311,6 +322,29 @@ class TimerMessageStore:
             or not self._pending_count.is_done
         )
         return due
+
+    def _begin_set_back(self, now_ms: int) -> SetBack:
+        return SetBack(
+            self._store.commit_log,
+            self._log,
+            self._wheel,
+            self.config,
+            now_ms=now_ms,
+            held_position=self._held.position,
+            slot_ms=self._dequeue.slot_ms,
+            progress=self._dequeue.progress,
+        )
+
+    def _step_set_back(self, set_back: SetBack) -> bool:
+        """Go on with a clock that was set back; False if there is no room for that now."""
+        if not self._log.make_room():
+            return False
+        if set_back.step(LOAD_SLICE):
+            self._held.pass_to(set_back.end_position)
+            self._dequeue.set_back(set_back.slot_ms)
+            self._enqueue.set_back(set_back.slot_ms)
+            self._set_back = None
+        return True
 
     def _may_advance(self) -> bool:
         """Whether a tick may be opened or closed: when what was sent before has its slot, so that a message and its
@@ -379,7 +413,7 @@ class TimerMessageStore:
         Raises:
             DiskFullError: There is no room for the timer log; the same call may work later.
         """
-        if self._failure is not None or not (is_forced or self._has_progress()):
+        if self._failure is not None or self._set_back is not None or not (is_forced or self._has_progress()):
             return None
         now_ms = self._clock()
         log_position = self._log.write()

@@ -39,8 +39,8 @@ from thermocline.timers.sync_site import TimerSyncSite
 from thermocline.timers.taken_back import DELIVERED_MARGIN_MS, TakenBackTimers
 from thermocline.timers.timer_checkpoint import OwnPart, TimerCheckpoint
 from thermocline.timers.timer_config import TimerConfig
-from thermocline.timers.timer_enqueue import DELAY_MS_MAX, DeliveredBefore
-from thermocline.timers.timer_log import NO_POSITION, TimerLog, TimerUnit
+from thermocline.timers.timer_enqueue import DeliveredBefore
+from thermocline.timers.timer_log import DELAY_MS_MAX, NO_POSITION, TimerLog, TimerUnit
 from thermocline.timers.timer_record import read_record
 from thermocline.timers.timer_request import TIMER_QUEUE_ID
 from thermocline.timers.timer_wheel import TimerWheel, usable
@@ -247,7 +247,8 @@ class TimerRecovery:
             time_ms=time_ms,
             copies=DeliveredCopies(self._store, since_ms=time_ms),
             end_offset=QUEUE_START if queue is None else queue.next_offset,
-            until_ms=self._now_ms,
+            # The clock of the broker that delivered may have been ahead.
+            until_ms=max(self._now_ms, self._store.clock.last_ms),
         )
 
     def _take_back(self, recovered: RecoveredTimers, taken: TakenBackTimers) -> RecoveredTimers:

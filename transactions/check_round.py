@@ -114,7 +114,7 @@ class CheckRound:
         if not coordinator.is_live(half):
             coordinator.finish(half, TransactionState.ROLLED_BACK)
             logger.info("half message of a deleted topic dropped topic=%s", half.real_topic)
-        elif half.age_ms(self._now_ms) <= half.check_after_ms(coordinator.config.timeout_ms):
+        elif half.is_young(self._now_ms, coordinator.config.timeout_ms):
             if half.is_immune_by_itself and self._holds_back(half):
                 coordinator.put_copy(half, check_times=half.check_times)
         elif half.check_times >= coordinator.config.check_max:

@@ -45,6 +45,8 @@ from thermocline.store.log import MessageDraft
 HALF_QUEUE_ID = 0
 """Half and op topic have one queue."""
 
+SET_BACK_MS = 10_000
+"""By how much the clock must have been set back to matter."""
 CHECK_TIMES_CHARACTERS_MAX = 10
 COPY_BYTES = len(
     encode_properties(
@@ -141,6 +143,11 @@ class HalfMessage(msgspec.Struct, frozen=True, kw_only=True):
     def age_ms(self, now_ms: int) -> int:
         """How long ago it was born; stored, when the producer's clock is ahead of the broker's."""
         return now_ms - min(self.record.born_timestamp_ms, self.record.store_timestamp_ms)
+
+    def is_young(self, now_ms: int, transaction_timeout_ms: int) -> bool:
+        """Whether it is too early to ask its producers. One of the future is not young: the clock was set back since it
+        was stored, so its age cannot be told."""
+        return -SET_BACK_MS <= self.age_ms(now_ms) <= self.check_after_ms(transaction_timeout_ms)
 
     @property
     def is_immune_by_itself(self) -> bool:

@@ -54,7 +54,7 @@ class DueMessages:
             flush_interval_ms=lambda: settings.broker.delay_flush_interval_ms,
             version_step=settings.broker.delay_version_step,
         )
-        self.transaction_counts = TransactionCounts(clock=base.clock)
+        self.transaction_counts = TransactionCounts(clock=base.clock, has_topic=tables.topics.__contains__)
 
     def load(self) -> None:
         """Load the files.

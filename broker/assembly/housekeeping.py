@@ -6,6 +6,7 @@
                        written
     every 10 s         open files are counted
     every 30 s         huge pages are requested for the heap's growth
+    every 5 min        order infos of POP that are of no more use are dropped
     every 5 min        mappings of static topics are cleaned, in the hours of deleteWhen
     always             delayed and timed messages are delivered (delay_service.py, timer_service.py), open transactions
                        asked about (transaction_service.py); not on a slave, whose master does it
@@ -17,7 +18,7 @@ Owner: the hot process's event loop.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from thermocline.broker.due import (
     DelayService,
@@ -48,6 +49,7 @@ logger = logging.getLogger(__name__)
 STEP_MS = 1_000
 CLIENT_SCAN_MS = 10_000
 HEAP_ADVICE_MS = 30_000
+ORDERS_SCAN_MS = 300_000
 
 
 class Housekeeping:
@@ -65,11 +67,12 @@ class Housekeeping:
         timers: TimerService | None,
         transactions: TransactionService,
         pops: PopStore,
+        clean_orders: Callable[[], Iterator[None]],
         mappings: MappingCleaner,
         stats: BrokerStats,
         clock: Callable[[], int],
     ) -> None:
-        """`timers`: None while they are switched off."""
+        """`timers`: None while they are switched off. `clean_orders`: drops order infos of POP, a slice at a time."""
         self._settings = settings
         self._persister = persister
         self._clients = clients
@@ -79,6 +82,7 @@ class Housekeeping:
         self._timers = timers
         self._transactions = transactions
         self._pops = pops
+        self._clean_orders = clean_orders
         self._mappings = mappings
         self._stats = stats
         self._clock = clock
@@ -87,6 +91,8 @@ class Housekeeping:
         self._offsets_due_ms = 0
         self._scan_due_ms = 0
         self._heap_due_ms = 0
+        # Not at the start: a group made by its first use may not have been on disk yet when the broker was killed.
+        self._orders_due_ms = clock() + ORDERS_SCAN_MS
 
     def start(self) -> None:
         """Begin; returns at once."""
@@ -152,6 +158,10 @@ class Housekeeping:
             await asyncio.to_thread(advise_heap)
         if not is_slave:
             self._transactions.step(now)
+            if now >= self._orders_due_ms:
+                self._orders_due_ms = now + ORDERS_SCAN_MS
+                for _ in self._clean_orders():
+                    await asyncio.sleep(0)
         if now >= self._offsets_due_ms:
             self._offsets_due_ms = now + self._settings.broker.offset_flush_interval_ms
             try:

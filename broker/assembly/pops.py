@@ -9,6 +9,7 @@ close    no more messages come back; those in flight are in the log
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -95,6 +96,24 @@ class Pops:
         self._tables.topics.add_listener(
             lambda topic, config: None if config is not None else self.store.forget_topic(topic)
         )
+
+    async def forget_group(self, group: str) -> None:
+        """A group was deleted with its offsets; on return nothing comes back for it, also after a restart.
+
+        Raises:
+            MQError: It could not be written.
+        """
+        for _ in self.store.forget_group(group):
+            await asyncio.sleep(0)
+        await self._tables.persister.save_changed(order_table.FILE_NAME)
+
+    def clean_orders(self) -> Iterator[None]:
+        """Drop order infos that are of no more use, to be iterated: a slice at a time."""
+        return self._orders.clean(self._has_queue, now_ms=self._base.clock())
+
+    def _has_queue(self, topic: str, group: str, queue_id: int) -> bool:
+        config = self._tables.topics.get(topic)
+        return config is not None and queue_id < config.read_queue_nums and group in self._tables.groups
 
 
 class PopPath:
@@ -233,6 +252,7 @@ class PopPath:
         self._tasks = [
             loop.create_task(self.reviver.run(), name="POP reviver"),
             loop.create_task(self.reviver.run_elsewhere(), name="POP reviver of other brokers' messages"),
+            loop.create_task(self.reviver.run_cold(), name="POP reviver of messages in the cold tier"),
         ]
         resources.push_async_callback(self.close)
 

@@ -128,6 +128,7 @@ def table_processors(
             offsets=tables.offsets,
             stats=base.stats,
             persister=tables.persister,
+            forget_popped=parts.pops.forget_group,
             limits=base.limits,
         ),
         ClientProcessor(

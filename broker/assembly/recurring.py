@@ -35,6 +35,7 @@ def make_housekeeping(parts: BrokerParts) -> Housekeeping:
         timers=make_timer_service(parts),
         transactions=make_transaction_service(parts),
         pops=parts.pops.store,
+        clean_orders=parts.pops.clean_orders,
         mappings=make_mapping_cleaner(parts),
         stats=base.stats,
         clock=base.steady_clock,

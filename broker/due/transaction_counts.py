@@ -4,7 +4,7 @@ File: config/transactionMetrics, Apache RocketMQ's:
     {"dataVersion":{...},"transactionCount":{topic:{"count":2,"timeStamp":...}}}
 
 The counts of the file are what RocketMQ continues with. Here a start counts what is open, since a crash may have left
-the file behind; topics in it stay, with 0. Written every now and then, and at the stop.
+the file behind; topics in it stay, with 0, until they are deleted. Written every now and then, and at the stop.
 Owner: the hot process's event loop.
 Source: broker/transaction/TransactionMetrics.java, Apache RocketMQ 5.3.
 """
@@ -35,7 +35,9 @@ class _CountsFile(msgspec.Struct, rename="camel"):
 class TransactionCounts:
     """Open transactions by topic."""
 
-    def __init__(self, *, clock: Callable[[], int]) -> None:
+    def __init__(self, *, clock: Callable[[], int], has_topic: Callable[[str], bool]) -> None:
+        """`has_topic`: whether there is such a topic; of others only what is open is kept."""
+        self._has_topic = has_topic
         self._clock = clock
         self._counts: dict[str, _Count] = {}
         self._version = VersionCounter(clock)
@@ -64,7 +66,8 @@ class TransactionCounts:
                 self.add(topic, change)
 
     def encode(self) -> bytes:
-        """The file's content."""
+        """The file's content. Topics that are gone, with nothing open, are dropped."""
+        self._counts = {topic: count for topic, count in self._counts.items() if count.count or self._has_topic(topic)}
         return b'{"dataVersion":%s,"transactionCount":%s}' % (
             self._version.text(),
             msgspec.json.encode(self._counts, order="sorted"),

@@ -12,8 +12,9 @@
 
 Without open transactions a check round costs almost nothing: it compares two offsets.
 
-Bounds: a round ends after ROUND_S_MAX. If the connection of a producer is full, the round waits up to WRITABLE_S_MAX,
-once: a producer that is still full then is asked nothing more in this round, so that a frozen one delays no others.
+Bounds: a round ends after ROUND_S_MAX. For a producer whose connection is full, a round waits up to WRITABLE_S_MAX,
+once: then its questions are not sent, and come again in a later round. So one that is frozen neither holds up the
+transactions of others nor fills the memory.
 If a round fails because the log accepts no writes, the next round tries again.
 Owner: the hot process's event loop.
 Source: TransactionalMessageCheckService.java, TransactionalOpBatchService.java,
@@ -21,6 +22,7 @@ AbstractTransactionalMessageCheckListener.java, Apache RocketMQ 5.3.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
@@ -83,6 +85,8 @@ class TransactionService:
         self._loop = asyncio.get_running_loop()
         self._ops_timer: asyncio.TimerHandle | None = None
         self._counts_due_ms = 0
+        self._frozen: set[str] = set()
+        """Addresses of producers that have taken nothing in this round."""
         if self._coordinator.table.buffer:
             self._schedule_ops()
 
@@ -106,11 +110,11 @@ class TransactionService:
         """
         check_round = CheckRound(self._coordinator, self._store, now_ms=self._clock())
         check_round.has_parking_topic = TRANSACTION_CHECK_MAX_TIME_TOPIC in self._topics
+        self._frozen.clear()
         deadline = self._loop.time() + ROUND_S_MAX
-        stuck: set[object] = set()
         while not check_round.is_done and self._loop.time() < deadline:
             for question in check_round.step():
-                await self._ask(question, stuck)
+                await self._ask(question)
             if check_round.needs_parking_topic and not check_round.has_parking_topic:
                 await self._topics.ensure(TRANSACTION_CHECK_MAX_TIME_TOPIC, queue_count=PARKING_QUEUES)
                 check_round.has_parking_topic = True
@@ -144,8 +148,7 @@ class TransactionService:
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
-    async def _ask(self, question: CheckBack, stuck: set[object]) -> None:
-        """Send a question. `stuck`: the connections for which this round has waited in vain."""
+    async def _ask(self, question: CheckBack) -> None:
         may_send, topic = self._may_send, question.topic
         client = self._clients.next_producer(
             question.producer_group, is_eligible=None if may_send is None else lambda one: may_send(one, topic)
@@ -157,9 +160,6 @@ class TransactionService:
                 question.transaction_id,
             )
             return
-        connection = client.connection
-        if connection in stuck and connection.is_full:
-            return  # a later round asks again
         header = CheckTransactionStateRequestHeader(
             topic=TRANSACTION_HALF_TOPIC,
             tran_state_table_offset=question.half_offset,
@@ -169,15 +169,24 @@ class TransactionService:
             offset_msg_id=question.offset_message_id,
             broker_name=self._settings.broker.broker_name,
         )
+        connection = client.connection
+        if connection.is_full and not await self._takes_more(client):
+            return
         connection.send(
             RemotingCommand.request(RequestCode.CHECK_TRANSACTION_STATE, header, body=question.record, oneway=True)
         )
-        if connection.is_full:
-            try:
+
+    async def _takes_more(self, client: Client) -> bool:
+        """Wait until a producer takes what it is sent; whether it does."""
+        connection = client.connection
+        if connection.remote_address not in self._frozen:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(WRITABLE_S_MAX):
                     await connection.wait_writable()
-            except TimeoutError:
-                stuck.add(connection)
+            if connection.is_full:
+                self._frozen.add(connection.remote_address)
+                logger.warning("producer takes no questions address=%s", connection.remote_address)
+        return not connection.is_full
 
     # -- notes ---------------------------------------------------------------------------------------------------------
 

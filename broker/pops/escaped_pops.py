@@ -328,8 +328,10 @@ class EscapedPops:
             self._forget(held)
 
     def _forget(self, held: EscapedCheckPoint) -> None:
-        self._count(held, -len(held.open_offsets()))
-        del self._held[held.key]
+        """Idempotent: it may expire while it is on its way, or while an acknowledgement is."""
+        if self._held.get(held.key) is held:
+            self._count(held, -len(held.open_offsets()))
+            del self._held[held.key]
 
     def _count(self, held: EscapedCheckPoint, change: int) -> None:
         check_point = held.check_point

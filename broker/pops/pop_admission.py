@@ -67,6 +67,7 @@ class PopAdmission:
             raise InvalidParameterError("the attempt id is too long", characters=len(header.attempt_id or ""))
         self.check_place(header.topic, header.consumer_group, header.queue_id, remote_address=remote_address)
         topic, group = header.topic, header.consumer_group
+        self._offsets.check_writable(group)
         if not self._offsets.has_pair(topic, group):
             self._offsets.check_room(topic, group, address=remote_address)
             self._topics.check_first_pop(topic, group, remote_address)

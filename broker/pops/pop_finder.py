@@ -1,7 +1,7 @@
 """POP finder: finds the messages of a POP in the queues of a topic and of the group's retry topic, hot or cold.
 
-    which queues    with a probability the retry topic first, else last; the topic's own from a random one on, or the
-                   requested one; an ordered POP reads no retry topic
+    which queues    with a probability the retry topic first, else last; of two of them either first; the topic's own
+                   from a random one on, or the requested one; an ordered POP reads no retry topic
     from where      the group's offset; a pending reset first; without an offset the queue's minimum or, if the request
                     says so, its end (the last message, or the first one ever when that is still in memory)
     how far         until the requested number of messages, or ANSWER_BYTES_MAX of them, is found, with the limits of a
@@ -172,9 +172,14 @@ class PopFinder:
         own = self._queues_from(header.topic, chance) if header.queue_id < 0 else [(header.topic, header.queue_id)]
         if header.order:
             return PopHarvest(own, wanted_count=wanted_count)
-        is_v1 = not config.retry_topic_v2 or (config.read_retry_topic_v1 and chance % 2 == 0)
-        name = pop_retry_topic_v1 if is_v1 else pop_retry_topic_v2
-        retries = self._queues_from(name(header.topic, header.consumer_group), chance)
+        names = [name(header.topic, header.consumer_group) for name in (pop_retry_topic_v1, pop_retry_topic_v2)]
+        if not config.retry_topic_v2:
+            names = names[:1]
+        elif not config.read_retry_topic_v1:
+            names = names[1:]
+        elif chance % 2:
+            names.reverse()
+        retries = [place for name in names for place in self._queues_from(name, chance)]
         is_retry_first = chance < config.pop_from_retry_percent
         return PopHarvest(retries + own if is_retry_first else own + retries, wanted_count=wanted_count)
 
@@ -205,21 +210,7 @@ class PopFinder:
             BrokerBusyError: Too many searches are under way.
         """
         while harvest.plan:
-            topic, queue_id = harvest.plan[0]
-            group = request.header.consumer_group
-            key = topic, group, queue_id
-            offset = self.offset(topic, group, queue_id, init_mode=request.header.init_mode)
-            self._busy.add(key)
-            try:
-                pull = _pull(
-                    request, topic, queue_id, offset=offset, count=harvest.wanted_count - harvest.message_count
-                )
-                answer = await self._find_later(pull, wanted)
-            finally:
-                self._busy.discard(key)
-                self._on_free(topic, group)
-            if self._offsets.query(topic, group, queue_id) == offset:  # the group's offset has not changed meanwhile
-                self._gather(request, harvest, topic, queue_id, offset, answer)
+            await self._visit_later(request, wanted, harvest, *harvest.plan[0])
             harvest.plan.popleft()
             try:
                 self.collect(request, wanted, harvest)
@@ -276,12 +267,8 @@ class PopFinder:
         if (topic, group, queue_id) in self._busy:
             return
         offset = self.offset(topic, group, queue_id, init_mode=header.init_mode)
-        if header.order:
-            info = self._pops.orders.find(topic, group, queue_id)
-            if info is not None and info.is_blocking(self._clock(), attempt_id=header.attempt_id):
-                # Its remaining messages do not count: no other POP may have them, so none is woken for them.
-                harvest.free_ms = info.free_ms if harvest.free_ms is None else min(harvest.free_ms, info.free_ms)
-                return
+        if self._is_blocked(request, harvest, topic, queue_id):
+            return  # its remaining messages do not count: no other POP may have them, so none is woken for them
         if harvest.is_full or self._is_too_much(topic, group, queue_id):
             harvest.rest_count += max(0, self._lookup.end(topic, queue_id) - offset)
             return
@@ -293,6 +280,36 @@ class PopFinder:
             offset = answer.next_offset
             self._offsets.commit(topic, group, queue_id, offset)
         self._gather(request, harvest, topic, queue_id, offset, answer)
+
+    async def _visit_later(
+        self, request: PopRequest, wanted: Wanted, harvest: PopHarvest, topic: str, queue_id: int
+    ) -> None:
+        """`_visit`, however long that takes. Since that, another POP may have begun to read the queue, or have it."""
+        group = request.header.consumer_group
+        key = topic, group, queue_id
+        if key in self._busy:
+            return
+        offset = self.offset(topic, group, queue_id, init_mode=request.header.init_mode)
+        if self._is_blocked(request, harvest, topic, queue_id):
+            return
+        self._busy.add(key)
+        try:
+            pull = _pull(request, topic, queue_id, offset=offset, count=harvest.wanted_count - harvest.message_count)
+            answer = await self._find_later(pull, wanted)
+        finally:
+            self._busy.discard(key)
+            self._on_free(topic, group)
+        if self._offsets.query(topic, group, queue_id) == offset:  # the group's offset has not changed meanwhile
+            self._gather(request, harvest, topic, queue_id, offset, answer)
+
+    def _is_blocked(self, request: PopRequest, harvest: PopHarvest, topic: str, queue_id: int) -> bool:
+        """Whether an ordered POP may not have more of a queue yet; noted in the harvest."""
+        header = request.header
+        info = self._pops.orders.find(topic, header.consumer_group, queue_id) if header.order else None
+        if info is None or not info.is_blocking(self._clock(), attempt_id=header.attempt_id):
+            return False
+        harvest.free_ms = info.free_ms if harvest.free_ms is None else min(harvest.free_ms, info.free_ms)
+        return True
 
     def _find(self, harvest: PopHarvest, pull: PullRequest, wanted: Wanted) -> PullAnswer:
         """Read a queue, unless that takes long. Raises ColdNeeded, SearchNeeded."""

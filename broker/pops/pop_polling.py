@@ -12,7 +12,7 @@ Rules
     nothing else.
   - First come, first served; `newest_first` serves the last one first (NOTIFICATION: one proxy asks again and again).
   - Bounds: `place_max` in one place, `total_max` in all, `connection_max` of one connection; `park` refuses above them,
-    and once the deadline is near.
+    and once the deadline is near. `wake_at` remembers one time a place, for an hour at most.
   - Without waiters no topic is watched: a send costs one lookup in an empty dictionary.
 Belongs to the hot process's loop thread.
 Source: PopLongPollingService.java, Apache RocketMQ 5.3 and 5.5 (retry topics).
@@ -34,6 +34,9 @@ from thermocline.store.queues import ConsumeQueue
 ANY_QUEUE = -1
 ANSWER_AHEAD_MS = 50
 """A waiter answers so long before its client gives up."""
+RECHECK_MS_MAX = 3_600_000
+"""A place is remembered for no longer: a POP that waits that long looks again then, and sets the next time."""
+HEAP_SLACK = 1_024
 
 
 class Place(NamedTuple):
@@ -164,11 +167,15 @@ class PopPolling:
             self.wake(Place(topic, group, queue_id))
 
     def wake_at(self, place: Place, time_ms: int) -> None:
-        """Wake one waiter of a place at a time by the wall clock, one tick later at most."""
-        time_ms = self._steady(time_ms)
+        """Wake one waiter of a place at a time by the wall clock, one tick later at most; after RECHECK_MS_MAX if that
+        is earlier."""
+        time_ms = min(self._steady(time_ms), self._steady_clock() + RECHECK_MS_MAX)
         if time_ms < self._recheck_ms.get(place, time_ms + 1):
             self._recheck_ms[place] = time_ms
             heapq.heappush(self._rechecks, (time_ms, place))
+            if len(self._rechecks) > 2 * len(self._recheck_ms) + HEAP_SLACK:
+                self._rechecks = [(each_ms, each) for each, each_ms in self._recheck_ms.items()]
+                heapq.heapify(self._rechecks)
 
     def arrived(self, queue: ConsumeQueue) -> None:
         """A watched topic grew."""
@@ -276,7 +283,7 @@ class PopPolling:
             of_connection.discard(parked)
             if not of_connection:
                 del self._by_connection[waiter.connection]
-        if len(self._deadlines) > 2 * self._count + 1_024:
+        if len(self._deadlines) > 2 * self._count + HEAP_SLACK:
             self._deadlines = [entry for entry in self._deadlines if entry[2].waiter is not None]
             heapq.heapify(self._deadlines)
 

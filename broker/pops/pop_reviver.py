@@ -2,9 +2,11 @@
 
     due -> topic and group still there? -> each open message read, hot or cold -> retry or dead-letter topic
 
-A check point of another broker name comes from a slave that stood in for its master (escaped_pops.py): its messages are
-read from that broker, by a task of its own (`run_elsewhere`), so that a broker that does not answer holds nothing up
-here. Its other check points are put off with the first one.
+Two kinds of check points are revived by tasks of their own, so that what does not answer holds nothing else up:
+    run_elsewhere   those of another broker name, from a slave that stood in for its master (escaped_pops.py): their
+                    messages are read from that broker
+    run_cold        those with messages that only the cold tier has
+Where one fails, those of the same broker, or of the tier, are put off with it.
 
 Rules
   - It sleeps until the next check point is due; with nothing in flight it does nothing at all.
@@ -53,7 +55,7 @@ SLEEP_S_MAX = 60.0
 """The wall clock may be set meanwhile."""
 FAILURE_PAUSE_S = 10.0
 AWAY_MAX = 1_000
-"""Brokers that are remembered not to have answered."""
+"""Brokers that are remembered not to have answered; this one's name stands for the cold tier."""
 QUEUES = 1
 
 
@@ -93,8 +95,8 @@ class PopReviver:
         self._store_host = store_host
         self._reader = reader
         self._read_elsewhere = read_elsewhere
-        self._elsewhere: deque[Pending] = deque()
-        self._elsewhere_wake = asyncio.Event()
+        self._elsewhere = _Lane()
+        self._cold = _Lane()
         self._away_until_ms: dict[str, int] = {}
         self._wake = asyncio.Event()
         pops.on_due = self._wake.set
@@ -127,35 +129,59 @@ class PopReviver:
             pending = pops.in_flight.take_due(self._clock())
             if pending is None:
                 return False
-            if pops.in_flight.is_own(pending.check_point):
+            lane = self._lane_of(pending)
+            if lane is None:
                 await self._try(pending)
             else:
-                self._elsewhere.append(pending)
-                self._elsewhere_wake.set()
+                lane.add(pending)
         return True
 
     async def run_elsewhere(self) -> None:
         """Revive messages of other brokers until cancelled."""
-        while True:
-            self._elsewhere_wake.clear()
-            try:
-                await self.step_elsewhere()
-            except Exception:
-                logger.exception("reviving popped messages of other brokers failed")
-                await asyncio.sleep(FAILURE_PAUSE_S)
-                continue
-            await self._elsewhere_wake.wait()
+        await self._run_lane(self._elsewhere)
+
+    async def run_cold(self) -> None:
+        """Revive messages that only the cold tier has until cancelled."""
+        await self._run_lane(self._cold)
 
     async def step_elsewhere(self) -> None:
         """Revive those of other brokers that were found due."""
-        while self._elsewhere:
-            pending = self._elsewhere.popleft()
+        await self._step_lane(self._elsewhere)
+
+    async def step_cold(self) -> None:
+        """Revive those in the cold tier that were found due."""
+        await self._step_lane(self._cold)
+
+    def _lane_of(self, pending: Pending) -> _Lane | None:
+        """Where a check point waits for its turn; None when its messages can be read at once."""
+        check_point = pending.check_point
+        if not self._pops.in_flight.is_own(check_point):
+            return self._elsewhere
+        topic, queue_id = check_point.topic, check_point.queue_id
+        is_cold = any(self._reader.is_cold(topic, queue_id, offset) for offset in pending.open_offsets())
+        return self._cold if is_cold else None
+
+    async def _run_lane(self, lane: _Lane) -> None:
+        while True:
+            lane.wake.clear()
+            try:
+                await self._step_lane(lane)
+            except Exception:
+                logger.exception("reviving popped messages failed")
+                await asyncio.sleep(FAILURE_PAUSE_S)
+                continue
+            await lane.wake.wait()
+
+    async def _step_lane(self, lane: _Lane) -> None:
+        while lane.waiting:
+            pending = lane.waiting.popleft()
             name = pending.check_point.broker_name
             now = self._clock()
             if pending.is_finished:
                 continue
-            if now < self._away_until_ms.get(name, now):
-                self._pops.in_flight.put_off(pending, self._away_until_ms[name])
+            until_ms = self._away_until_ms.get(name, now)
+            if now < until_ms <= now + AGAIN_S[0] * 1_000:  # beyond: the clock was set back
+                self._pops.in_flight.put_off(pending, until_ms)
             elif await self._try(pending):
                 self._away_until_ms.pop(name, None)
             else:
@@ -291,3 +317,18 @@ class PopReviver:
         opened = [offset for offset in offsets if not pending.is_finished and not pending.is_acked(offset)]
         if opened:
             self._pops.revive(pending, [], opened)
+
+
+class _Lane:
+    """Check points that are due and wait for their turn; one task revives them one by one."""
+
+    __slots__ = ("waiting", "wake")
+
+    def __init__(self) -> None:
+        self.waiting: deque[Pending] = deque()
+        self.wake = asyncio.Event()
+
+    def add(self, pending: Pending) -> None:
+        """Take one that is due."""
+        self.waiting.append(pending)
+        self.wake.set()

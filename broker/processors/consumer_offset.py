@@ -189,6 +189,7 @@ class ConsumerOffsetProcessor:
         topic = (header.topic or "").strip()
         check_group(header.dest_group)
         self._holds.check(header.dest_group)
+        self._offsets.check_writable(header.dest_group)
         online = self._clients.consumer_group(header.src_group)
         for name in [topic] if topic else sorted(self._offsets.topics_of(header.src_group)):
             if name not in self._topics:
@@ -228,6 +229,7 @@ class ConsumerOffsetProcessor:
         if config is None:
             raise TopicNotFoundError(f"Topic {header.topic} does not exist")
         self._holds.check(header.group)
+        self._offsets.check_writable(header.group)
         if not self._settings.broker.server_side_reset:
             return await self._reset_by_members(command, header, config)
         if header.group not in self._groups:

@@ -8,7 +8,7 @@ Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from thermocline.broker.processors.topic import is_same_version, page_of
 from thermocline.broker.settings import CurrentConfig
@@ -43,8 +43,11 @@ class GroupProcessor:
         offsets: ConsumerOffsets,
         stats: BrokerStats,
         persister: ConfigPersister,
+        forget_popped: Callable[[str], Awaitable[None]],
         limits: LimitCounts,
     ) -> None:
+        """`forget_popped(group)`: what the group has popped does not come back."""
+        self._forget_popped = forget_popped
         self._settings = settings
         self._persister = persister
         self._groups = groups
@@ -94,10 +97,14 @@ class GroupProcessor:
             raise error
 
     async def delete_group(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """207: forget a group, and its offsets when asked to; durable before the answer."""
+        """207: forget a group, and its offsets and what it has popped when asked to; durable before the answer."""
         header = command.header(DeleteSubscriptionGroupRequestHeader)
+        if header.clean_offset:
+            self._offsets.check_writable(header.group_name)
         await self._groups.delete(header.group_name)
         if header.clean_offset:
+            # What it has popped would make the group anew when it comes back.
+            await self._forget_popped(header.group_name)
             self._offsets.remove_group(header.group_name)
             # Were they still there after a crash, a group of this name would not begin anew.
             await self._persister.save_changed(consumer_offsets.FILE_NAME)

@@ -135,6 +135,7 @@ class HandOffProcessor:
         plan = HandOffBody.decode(command.body)
         if len(plan.receipt_id) > RECEIPT_CHARACTERS_MAX:
             raise InvalidParameterError("the receipt's id is too long", characters=len(plan.receipt_id))
+        self._offsets.check_writable(plan.group)
         self._check_store(plan)  # before a group is made on a broker that is none of ours
         if self._groups.find_or_create(plan.group) is None:
             raise GroupNotFoundError("there is no such group", group=plan.group)

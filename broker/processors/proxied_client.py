@@ -53,7 +53,7 @@ class ProxiedClientProcessor:
             self._check_super(command, connection.remote_host[0])
         try:
             report = msgspec.json.decode(command.body, type=ProxiedClientsReport)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidRequestError(f"the report of a proxy cannot be read: {error}") from error
         missing = self._missing_retry_topics(connection, report)
         if missing:

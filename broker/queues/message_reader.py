@@ -27,6 +27,14 @@ class MessageReader:
         self._visible = visible
         self._cold = cold
 
+    def is_cold(self, topic: str, queue_id: int, offset: QueueOffset) -> bool:
+        """Whether `read` has to ask the cold tier."""
+        queue = self._store.queues.find(topic, queue_id)
+        if queue is None or not 0 <= offset < queue.min_offset:
+            return False
+        cold_start = self._visible.cold_start(queue)
+        return cold_start is not None and cold_start <= offset
+
     async def read(self, topic: str, queue_id: int, offset: QueueOffset, *, group: str) -> MessageRecord | None:
         """The message; None when it is not there (any more). Of the local log it is read without waiting.
 

@@ -161,7 +161,7 @@ class BrokerConfig(ReplicaSettings):
     """How many POPs of a hundred read the retry topic first."""
     retry_topic_v2: bool = setting(False, "enableRetryTopicV2", live=True)
     read_retry_topic_v1: bool = setting(True, "retrieveMessageFromPopRetryTopicV1", live=True)
-    """With retry topics of version 2: half of the reads go to those of version 1 still."""
+    """With retry topics of version 2: whether those of version 1 are read still."""
     pop_returns_retry_topic: bool = setting(False, "popResponseReturnActualRetryTopic", live=True)
     pop_polling_place_max: int = setting(1_024, "popPollingSize", least=1, live=True)
     pop_polling_max: int = setting(100_000, "maxPopPollingSize", least=1, live=True)

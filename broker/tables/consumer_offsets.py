@@ -36,7 +36,12 @@ from thermocline.broker.state_files import VersionCounter
 from thermocline.remoting import json_dialect
 from thermocline.remoting.bodies import DataVersion
 from thermocline.remoting.connections import LimitCounts
-from thermocline.remoting.errors import BrokerBusyError, CorruptDataError, InvalidRequestError
+from thermocline.remoting.errors import (
+    BrokerBusyError,
+    CorruptDataError,
+    InvalidRequestError,
+    PermissionDeniedError,
+)
 from thermocline.remoting.handles import REVIVE_GROUP
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.topic_validation import TRANSACTION_GROUP
@@ -48,10 +53,11 @@ FILE_NAME = "consumerOffset.json"
 PAIRS_MAX = 500_000
 """The setting's default."""
 HAND_OFFS_KEPT = 8
+"""Receipts remembered of each group: one that is older has long been superseded."""
 NOTHING_DONE = QueueOffset(-1)
 PROGRESS_GROUPS = frozenset({REVIVE_GROUP, TRANSACTION_GROUP})
-"""Their offsets are the progress of POP in the revive topic, and of transactions in half and op messages."""
-"""Receipts remembered of each group: one that is older has long been superseded."""
+"""Their offsets are the progress of POP in the revive topic, and of transactions in half and op messages: for the next
+start, what is before them has ended. So no client sets them (`check_writable`)."""
 
 
 class _OffsetFile(msgspec.Struct, rename="camel"):
@@ -147,12 +153,23 @@ class ConsumerOffsets:
 
         Raises:
             BrokerBusyError: There are too many pairs.
+            PermissionDeniedError: See `check_writable`.
         """
+        self.check_writable(group)
         if not self.has_pair(topic, group) and len(self._offsets) >= self._pairs_max():
             self._limits.refused(
                 "consumerOffsetPairsMax", address=address, detail=f"offset refused, group={group[:255]}"
             )
             raise BrokerBusyError("too many groups have consumed too many topics", topic=topic, group=group)
+
+    def check_writable(self, group: str) -> None:
+        """Pass a group whose offsets clients may set.
+
+        Raises:
+            PermissionDeniedError: They are the broker's own progress.
+        """
+        if group in PROGRESS_GROUPS:
+            raise PermissionDeniedError("the offsets of this group are the broker's own", group=group)
 
     # -- consumers -----------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,19 @@ def test_long_names_and_an_empty_broker_name() -> None:
     assert AckRecord.parse(text, broker_name="broker-a") == ACK
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"c":"g","t":"t"}', b'{"c":"g","t":"t","ao":"x"}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"c":"g","t":"t"}',
+        b'{"c":"g","t":"t","ao":"x"}',
+        b'{"c":"g","t":"t","ao":1,"x\xff":1}',
+        b'{"c":"g","t":"t","ao":1,"x":' + b"[" * 50_000 + b"]" * 50_000 + b"}",
+    ],
+    ids=lambda body: repr(body[:64]),
+)
 def test_invalid_records_are_corrupt(body: bytes) -> None:
     with pytest.raises(CorruptDataError):
         AckRecord.parse(body, broker_name="b")

@@ -1,5 +1,7 @@
 """Check points as records of the revive topic."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,6 +52,13 @@ def test_rewritten_and_suspended() -> None:
     assert parsed.rewritten_times == 3
     assert parsed.is_suspended
     assert b'"rp":"3"' in parsed.body()
+    many = CheckPoint.parse(text.replace(b'"rp":"3"', b'"rp":"%s"' % (b"9" * 5_000)), broker_name="own")
+    assert many.rewritten_times == 0
+
+
+def test_the_longest_invisible_time_is_written_and_read() -> None:
+    longest = dataclasses.replace(CHECK_POINT, invisible_ms=(1 << 63) - 1)
+    assert CheckPoint.parse(longest.body(), broker_name="own") == longest
 
 
 @given(
@@ -75,7 +84,30 @@ def test_round_trip(distances: set[int], start: int, bits: int, is_suspended: bo
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{}", b'{"t":"t"}', b"\xff", b'{"c":"g","t":"t","n":33,"so":1}', b'{"c":"g","t":"t","so":"x"}']
+    "body",
+    [
+        b"",
+        b"{}",
+        b'{"t":"t"}',
+        b"\xff",
+        b'{"c":"g","t":"t","n":33,"so":1}',
+        b'{"c":"g","t":"t","so":"x"}',
+        b'{"c":"g","t":"t","so":1}',
+        b'{"c":"g","t":"t","n":2000000000,"so":1}',
+        b'{"c":"g","t":"t","n":-1,"so":1}',
+        b'{"c":"g","t":"t","d":[0,0],"n":2,"so":1}',
+        b'{"c":"g","t":"t","d":[1,0],"n":2,"so":1}',
+        b'{"c":"g","t":"t","d":[-1],"n":1,"so":1}',
+        b'{"c":"g","t":"t","d":[1],"n":1,"so":9223372036854775807}',
+        b'{"c":"g","t":"t","n":1,"so":-1}',
+        b'{"c":"g","t":"t","n":1,"so":1,"q":-1}',
+        b'{"c":"g","t":"t","n":1,"so":1,"q":3000000000}',
+        b'{"c":"g","t":"t","n":1,"so":1,"pt":-1}',
+        b'{"c":"g","t":"t","n":1,"so":1,"it":9223372036854775808}',
+        b'{"c":"g","t":"t\xff","n":1,"so":1}',
+        b'{"c":"g","t":"t","n":1,"x":' + b"[" * 50_000 + b"]" * 50_000 + b"}",
+    ],
+    ids=lambda body: repr(body[:64]),
 )
 def test_invalid_records_are_corrupt(body: bytes) -> None:
     with pytest.raises(CorruptDataError):

@@ -3,7 +3,7 @@
 import pytest
 
 from thermocline.pop.order_info import make_order_info
-from thermocline.pop.order_table import OrderTable
+from thermocline.pop.order_table import IDLE_MS_MAX, OrderTable
 from thermocline.remoting.errors import CorruptDataError
 
 JAVA = (
@@ -59,6 +59,49 @@ def test_entries_of_deleted_topics_and_groups_are_dropped() -> None:
     table.load(JAVA)
     table.remove_if(lambda topic, group, queue_id, info: queue_id == 0)
     assert [queue_id for _, _, queue_id, _ in table.items()] == [2]
+
+
+def clean(table: OrderTable, *queues: tuple[str, str, int], now_ms: int = 1_800) -> list[tuple[str, str, int]]:
+    """What is left when only these queues are there."""
+    for _ in table.clean(lambda *place: place in queues, now_ms=now_ms):
+        pass
+    return [(topic, group, queue_id) for topic, group, queue_id, _ in table.items()]
+
+
+def test_what_is_gone_is_dropped() -> None:
+    table = OrderTable()
+    table.load(JAVA)
+    assert clean(table, ("topic", "group", 0), ("topic", "group", 2)) == [("topic", "group", 0), ("topic", "group", 2)]
+    assert clean(table, ("topic", "group", 2)) == [("topic", "group", 2)]
+    assert table.changes.is_unsaved
+    assert clean(table) == []
+
+
+def test_what_was_idle_for_a_day_is_dropped_but_for_acknowledgements_behind_others() -> None:
+    queues = [("t", "g", queue_id) for queue_id in range(4)]
+    table = OrderTable()
+    infos = [
+        make_order_info((3, 4), pop_time_ms=1_000, invisible_ms=500, attempt_id=None, previous=None) for _ in queues
+    ]
+    infos[1].acked_bits = 0b11
+    infos[2].acked_bits = 0b10
+    infos[3].visible_ms[3] = 9_000
+    for place, info in zip(queues, infos, strict=True):
+        table.put(*place, info)
+    assert len(clean(table, *queues, now_ms=IDLE_MS_MAX + 1_000)) == 4
+    assert clean(table, *queues, now_ms=IDLE_MS_MAX + 1_501) == [("t", "g", 2), ("t", "g", 3)]
+    assert clean(table, *queues, now_ms=10 * IDLE_MS_MAX) == [("t", "g", 2)]
+
+
+def test_what_is_popped_anew_while_the_table_is_cleaned_stays() -> None:
+    table = OrderTable()
+    old = make_order_info((3,), pop_time_ms=1_000, invisible_ms=500, attempt_id=None, previous=None)
+    table.put("t", "g", 0, old)
+    steps = table.clean(lambda *_: True, now_ms=10 * IDLE_MS_MAX)
+    next(steps)
+    table.put("t", "g", 0, make_order_info((3,), pop_time_ms=2_000, invisible_ms=5, attempt_id=None, previous=old))
+    assert list(steps) == []
+    assert len(table) == 1
 
 
 def test_damage_is_an_error() -> None:

@@ -30,11 +30,14 @@ from thermocline.pop.ack_record import AckRecord
 from thermocline.pop.check_point import CheckPoint
 from thermocline.pop.order_info import make_order_info
 from thermocline.pop.order_record import OrderRecord
+from thermocline.pop.pop_store import Take
+from thermocline.pop.revive_log import ACK_CODE, CHECK_POINT_CODE, ORDER_CODE, topic_of_record
 from thermocline.remoting.errors import BrokerBusyError, StoreClosedError
 from thermocline.remoting.handles.pop_topics import REVIVE_GROUP
-from thermocline.remoting.offsets import LOG_START
+from thermocline.remoting.offsets import LOG_START, QueueOffset
 
 MINUTE_MS = 60_000
+YEAR_MS = 365 * 86_400_000
 
 
 @pytest.fixture
@@ -272,6 +275,44 @@ def test_one_that_gets_old_is_put_anew_too(parts: PopParts) -> None:
     assert len(parts.pops.in_flight) == 1
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_was_popped_while_the_clock_was_ahead_comes_back_in_time(parts: PopParts, *, is_killed: bool) -> None:
+    (before,) = parts.pop(1, invisible_ms=20 * MINUTE_MS)
+    now_ms = parts.clock.now_ms
+    parts.clock.now_ms += YEAR_MS
+    parts.pops.maintain()
+    (ahead,) = parts.pop(1, invisible_ms=MINUTE_MS)
+    pop_in_order(parts, 2, 3)
+    if is_killed:
+        parts = parts.killed()
+    woken: list[None] = []
+    parts.pops.on_due = lambda: woken.append(None)
+    parts.clock.now_ms = now_ms + 1_000
+    parts.pops.maintain()
+    assert woken
+    due_ms = [pending.due_ms for held in (before, ahead) if (pending := parts.pending(held)) is not None]
+    assert due_ms == [now_ms + 20 * MINUTE_MS, now_ms + 1_000 + MINUTE_MS]
+    assert parts.pops.in_flight.next_due_ms == now_ms + 1_000 + MINUTE_MS
+    info = parts.orders.find(TOPIC, GROUP, 0)
+    assert info is not None
+    assert info.free_ms == now_ms + 1_000 + MINUTE_MS
+    pending = parts.pending(ahead)
+    assert pending is not None
+    parts.pops.renew(pending, ahead.offset, invisible_ms=5_000, is_suspended=False)
+    assert parts.pops.in_flight.next_due_ms == now_ms + 6_000
+
+
+def test_a_clock_that_is_right_changes_no_due_time(parts: PopParts) -> None:
+    (held,) = parts.pop(1, invisible_ms=MINUTE_MS)
+    pending = parts.pending(held)
+    assert pending is not None
+    parts.pops.in_flight.put_off(pending, parts.clock.now_ms + 5 * MINUTE_MS)
+    for change_ms in (0, -pop_store.SET_BACK_MS, 0, 1_000):
+        parts.clock.now_ms += change_ms
+        parts.pops.maintain()
+    assert pending.due_ms == 1_000_000 + 5 * MINUTE_MS
+
+
 def test_too_much_in_flight_is_refused(parts: PopParts) -> None:
     parts.pops.pending_max = 1
     parts.pop(2, invisible_ms=MINUTE_MS)
@@ -302,6 +343,25 @@ def test_a_deleted_topic_takes_its_messages_along(parts: PopParts) -> None:
     parts.send(b"new")
     parts = parts.killed()
     assert len(parts.pops.in_flight) == 0
+
+
+def test_a_deleted_group_takes_its_messages_along(parts: PopParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pop_store, "MAINTAIN_MAX", 2)
+    for _ in range(3):
+        parts.pop(1, invisible_ms=MINUTE_MS)
+    take = Take(topic=TOPIC, queue_id=0, offsets=[QueueOffset(0)], next_offset=QueueOffset(1))
+    parts.pops.claim("other", [take], invisible_ms=MINUTE_MS)
+    pop_in_order(parts, 3)
+    for _ in parts.pops.forget_group(GROUP):
+        pass
+    assert parts.orders.find(TOPIC, GROUP, 0) is None
+    parts.offsets.remove_group(GROUP)
+    parts.save()
+    for _ in range(2):
+        assert [pending.check_point.group for pending in parts.pops.in_flight] == ["other"]
+        assert len(parts.orders) == 0
+        assert parts.offsets.query(TOPIC, GROUP, 0) is None
+        parts = parts.killed()
 
 
 def test_records_of_another_writer_are_read(parts: PopParts) -> None:
@@ -342,6 +402,40 @@ def test_unreadable_records_of_the_revive_topic_are_skipped(parts: PopParts, cap
     parts = parts.killed()
     assert "revive record passed over" in caplog.text
     assert len(parts.pops.in_flight) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [
+        (CHECK_POINT_CODE, b'{"t":"orders","c":"group","pt":1,"it":60000}'),
+        (CHECK_POINT_CODE, b'{"t":"orders","c":"group","pt":1,"it":60000,"n":2000000000}'),
+        (CHECK_POINT_CODE, b'{"t":"orders","c":"group","pt":1,"it":60000,"n":1,"rp":"%s"}' % (b"9" * 5_000)),
+        (ACK_CODE, b'{"t":"orders","c":"group","pt":1,"ao":99999999999999999999999999}'),
+        (ORDER_CODE, b'{"t":"orders","c":"group","q":0,"o":-1,"i":null}'),
+        (ORDER_CODE, b'{"t":"orders","c":"group","q":0,"o":99999999999999999999999999,"i":null}'),
+        (ORDER_CODE, b'{"t":"orders","c":"group","q":0,"o":2,"i":{"o":[2],"ot":{"2":99999999999999999999999999}}}'),
+        (ORDER_CODE, b'{"t":"orders","c":"group","q":0,"o":2,"i":{"o":[2,5,5],"popTime":1}}'),
+        (CHECK_POINT_CODE, b'{"t":"orders","c":"group\xff","pt":1,"it":60000,"n":1}'),
+        (ACK_CODE, b'{"t":"orders","c":"group\xff","pt":1,"ao":0}'),
+        (ORDER_CODE, b'{"t":"orders","c":"group\xff","q":0,"o":2,"i":null}'),
+    ],
+    ids=["empty", "count", "tries", "ack", "order", "order of 87 bits", "time", "twice", "bytes", "ack's", "order's"],
+)
+def test_forged_records_keep_no_broker_from_its_start(parts: PopParts, code: int, body: bytes) -> None:
+    """Any client may send to the revive topic."""
+    parts.pop(2, invisible_ms=MINUTE_MS)
+    check_points = [pending.check_point for pending in parts.pops.in_flight]
+    record = parts.pops.log.check_point_draft(check_points[0], 1)
+    parts.store.put(msgspec.structs.replace(record, body=body, tags_code=code))
+    parts.pops.maintain()
+    topic_of_record(body)
+    parts = parts.killed()
+    parts.save()
+    parts = parts.killed()
+    in_flight = [pending.check_point for pending in parts.pops.in_flight]
+    assert [each for each in in_flight if each.pop_time_ms > 1] == check_points
+    assert parts.offsets.query(TOPIC, GROUP, 0) == 2
+    assert parts.orders.find(TOPIC, GROUP, 0) is None
 
 
 # -- ordered -----------------------------------------------------------------------------------------------------------

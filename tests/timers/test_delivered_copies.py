@@ -34,7 +34,9 @@ def test_what_is_in_its_queue_does_not_come_again(count: int) -> None:
     assert went_again(world_that_delivered(count)) == list(range(count + 1, COUNT + 1))
 
 
-def test_what_was_delivered_since_the_checkpoint_does_not_come_again() -> None:
+@pytest.mark.parametrize("behind_ms", [0, 5_000, 3_600_000])
+def test_what_was_delivered_since_the_checkpoint_does_not_come_again(behind_ms: int) -> None:
+    """Nor when the clock of the new master is behind that of the one before."""
     world = World()
     for second in range(1, COUNT + 1):
         world.send_at(NOW_MS + second * SECOND_MS)
@@ -46,6 +48,7 @@ def test_what_was_delivered_since_the_checkpoint_does_not_come_again() -> None:
     world.close()
     world.disk.remove_tree(world.config.log_path)
     world.disk.open(world.config.checkpoint_path).write_at(checkpoint, 0)
+    world.clock.now_ms -= behind_ms
     assert went_again(world) == list(range(7, COUNT + 1))
 
 

@@ -15,6 +15,7 @@ from thermocline.remoting.records.message_record import decode_record
 from thermocline.store.log.message_draft import MessageDraft, PutResult
 from thermocline.transactions import check_round
 from thermocline.transactions.check_round import CheckRound
+from thermocline.transactions.half_message import SET_BACK_MS
 from thermocline.transactions.transaction_config import TransactionConfig
 
 HALF, OP, PARKED = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -75,6 +76,20 @@ def test_a_young_one_does_not_stop_those_behind_it() -> None:
     world.send(b"old")
     world.clock.now_ms += 10_000 + 1
     assert [decode_record(each.record).body for each in world.check()] == [b"old"]
+
+
+def test_one_of_the_future_is_asked_about_when_the_clock_was_set_back() -> None:
+    """Else its producers are not asked until the clock is there again."""
+    world = World()
+    world.clock.now_ms += 86_400_000
+    half = world.send(b"ahead", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
+    world.clock.now_ms -= SET_BACK_MS
+    assert world.check() == []
+    world.clock.now_ms -= 86_400_000
+    (question,) = world.check()
+    assert decode_record(question.record).body == b"ahead"
+    world.end(half)
+    assert world.committed() == [b"ahead"]
 
 
 def test_each_round_asks_once_until_it_is_parked() -> None:
@@ -175,9 +190,7 @@ def test_one_that_holds_back_too_much_moves_without_a_question(by: str, monkeypa
 
 def test_a_producer_whose_clock_is_ahead_is_not_asked_at_once() -> None:
     world = World()
-    world.clock.now_ms += MINUTE_MS
-    half = world.send()
-    world.clock.now_ms -= MINUTE_MS
+    half = world.send(born_ahead_ms=MINUTE_MS)
     assert world.record(HALF, half.half_offset).born_timestamp_ms > world.clock.now_ms
     assert world.check() == []
 

@@ -99,8 +99,16 @@ class World:
 
     # -- what a producer does ------------------------------------------------------------------------------------------
 
-    def send(self, body: bytes = b"", *, queue_id: int = 0, group: str | None = GROUP, **properties: str) -> Named:
-        """Send a half message."""
+    def send(
+        self,
+        body: bytes = b"",
+        *,
+        queue_id: int = 0,
+        group: str | None = GROUP,
+        born_ahead_ms: int = 0,
+        **properties: str,
+    ) -> Named:
+        """Send a half message. `born_ahead_ms`: by how much its producer's clock is ahead."""
         self.number += 1
         pairs = {
             PropertyName.UNIQUE_KEY: f"ID{self.number}",
@@ -115,7 +123,7 @@ class World:
                     queue_id=queue_id,
                     body=body or b"%d" % self.number,
                     properties_text=encode_properties(pairs),
-                    born_timestamp_ms=self.clock.now_ms,
+                    born_timestamp_ms=self.clock.now_ms + born_ahead_ms,
                     born_host=("10.0.0.2", 4000),
                 )
             )

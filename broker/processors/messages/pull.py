@@ -195,7 +195,7 @@ class PullProcessor:
         """Serve a pull with this JSON header if that takes nothing but memory; False leaves it to `pull`."""
         try:
             decoded = decode_json_pull(header)
-        except msgspec.DecodeError:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return False
         if decoded.flag:
             return False

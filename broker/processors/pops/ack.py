@@ -30,6 +30,7 @@ from thermocline.remoting.bit_set import decode_bit_set
 from thermocline.remoting.bodies import BatchAck, BatchAckMessageRequestBody, TopicConfig
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Answer, Connection, Handler
+from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import (
     BrokerBusyError,
     InvalidRequestError,
@@ -50,6 +51,7 @@ from thermocline.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
+LONG_MAX = (1 << 63) - 1
 FAQ_TEXT = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 
@@ -114,7 +116,8 @@ class AckProcessor:
             pending = self._find_named(header.topic, header.consumer_group, header.queue_id, receipt)
             wanted = [] if pending is None else [(pending, [header.offset])]
             if any(isinstance(each, EscapedCheckPoint) for each, _ in wanted):
-                return self._ack_elsewhere(connection, command, wanted, end_offset=LOG_START)
+                response = RemotingCommand.response(command)
+                return self._ack_elsewhere(connection, response, wanted, end_offset=LOG_START)
             end_offset = self._pops.ack(wanted)
         return self._answers.answer(connection, RemotingCommand.response(command), end_offset=end_offset)
 
@@ -124,6 +127,7 @@ class AckProcessor:
         acks = BatchAckMessageRequestBody.decode(command.body).acks if command.body else []
         if not acks:
             return RemotingCommand.response(command, ResponseCode.NO_MESSAGE)
+        response = RemotingCommand.response(command)
         end_offset = LOG_START
         wanted: list[tuple[Pending, list[QueueOffset]]] = []
         for ack in acks:
@@ -133,19 +137,23 @@ class AckProcessor:
             offsets = [offset for offset in offsets if least <= offset <= end]
             if ack.revive_queue_id == ORDER_REVIVE_QUEUE_ID:
                 for offset in offsets:
-                    order_end_offset = self._ack_in_order(
-                        topic, ack.consumer_group, ack.queue_id, offset, ack.pop_time_ms, connection
-                    )
-                    end_offset = max(end_offset, order_end_offset)
+                    try:
+                        order_end_offset = self._ack_in_order(
+                            topic, ack.consumer_group, ack.queue_id, offset, ack.pop_time_ms, connection
+                        )
+                    except MessageIllegalError as error:  # the others count all the same, as in RocketMQ
+                        response = error_response(command, error)
+                    else:
+                        end_offset = max(end_offset, order_end_offset)
             elif offsets:
                 self._stats.add_ack(topic, ack.consumer_group, len(offsets))
                 pending = self._find(topic, ack.consumer_group, ack.queue_id, ack.start_offset, ack.pop_time_ms)
                 if pending is not None:
                     wanted.append((pending, offsets))
         if any(isinstance(each, EscapedCheckPoint) for each, _ in wanted):
-            return self._ack_elsewhere(connection, command, wanted, end_offset=end_offset)
+            return self._ack_elsewhere(connection, response, wanted, end_offset=end_offset)
         end_offset = max(end_offset, self._pops.ack(wanted))
-        return self._answers.answer(connection, RemotingCommand.response(command), end_offset=end_offset)
+        return self._answers.answer(connection, response, end_offset=end_offset)
 
     def change_invisible_time(self, connection: Connection, command: RemotingCommand) -> Answer:
         """200053: a message is to come back at another time; the answer says what makes the new receipt."""
@@ -186,7 +194,7 @@ class AckProcessor:
     async def _ack_elsewhere(
         self,
         connection: Connection,
-        command: RemotingCommand,
+        response: RemotingCommand,
         wanted: Sequence[tuple[Pending, Sequence[QueueOffset]]],
         *,
         end_offset: PhysicalOffset,
@@ -197,7 +205,7 @@ class AckProcessor:
             self._pops.ack([(each, offsets) for each, offsets in wanted if not isinstance(each, EscapedCheckPoint)]),
         )
         await self._escaped.ack([(each, offsets) for each, offsets in wanted if isinstance(each, EscapedCheckPoint)])
-        return self._answers.answer(connection, RemotingCommand.response(command), end_offset=end_offset)
+        return self._answers.answer(connection, response, end_offset=end_offset)
 
     async def _renew_elsewhere(
         self,
@@ -269,6 +277,7 @@ class AckProcessor:
     ) -> PhysicalOffset:
         """Note a message of an ordered POP as consumed; the end offset of what was put, 0 for nothing."""
         self._check_open()
+        self._offsets.check_writable(group)
         pops = self._pops
         committed = self._offsets.query(topic, group, queue_id)
         info = pops.orders.find(topic, group, queue_id)
@@ -278,7 +287,9 @@ class AckProcessor:
         if committed is not None and offset < committed:
             return LOG_START
         if info is None:
-            # Cleaned away: the group goes on behind the message all the same.
+            # Cleaned away, or of a POP before a reset: further on it would skip messages without acknowledgement.
+            if offset != committed:
+                return LOG_START
             next_offset = offset + 1
         elif info.pop_time_ms != pop_time_ms:
             logger.warning(
@@ -317,7 +328,7 @@ class AckProcessor:
         pops = self._pops
         topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
         now = self._clock()
-        visible_ms = now + max(0, header.invisible_time)
+        visible_ms = min(now + max(0, header.invisible_time), LONG_MAX)
         committed = self._offsets.query(topic, group, queue_id)
         info = pops.orders.find(topic, group, queue_id)
         end_offset = LOG_START

@@ -14,6 +14,7 @@ from tests.broker.control_broker import ControlBroker, control_broker
 from thermocline.broker.due import transaction_counts
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.tables.creation_limits import MINUTE_MS
+from thermocline.pop.order_info import make_order_info
 from thermocline.remoting.bodies import HeartbeatData, MessageQueue, ProducerData
 from thermocline.remoting.bodies.hand_off import HandOffBody
 from thermocline.remoting.errors import DiskFullError, GroupHeldError, TopicNotFoundError, UnavailableError
@@ -93,6 +94,25 @@ async def test_statistics_are_sampled_and_locks_dropped(tmp_path: Path) -> None:
         broker.clock.now_ms += 10_000
         await broker.housekeeping.step()
         assert parts.base.stats.topic_put_per_second("T") == 10.0
+
+
+async def test_order_infos_of_what_is_gone_are_dropped(tmp_path: Path) -> None:
+    async with control_broker(tmp_path) as broker:
+        await broker.create_topic("T", queues=2)
+        tables, orders = broker.parts.tables, broker.parts.pops.store.orders
+        assert tables.groups.find_or_create("G") is not None
+        info = make_order_info((0,), pop_time_ms=broker.clock(), invisible_ms=1, attempt_id=None, previous=None)
+        for place in (("T", "G", 1), ("T", "G", 2), ("T", "gone", 0), ("gone", "G", 0)):
+            orders.put(*place, info)
+        await broker.housekeeping.step()
+        assert len(orders) == 4, "members of a group are given time to come back after a start"
+        broker.clock.now_ms += 300_000
+        await broker.housekeeping.step()
+        assert [(topic, group, queue_id) for topic, group, queue_id, _ in orders.items()] == [("T", "G", 1)]
+        await tables.groups.delete("G")
+        broker.clock.now_ms += 300_000
+        await broker.housekeeping.step()
+        assert len(orders) == 0
 
 
 async def test_recurring_work_goes_on_when_the_wall_clock_is_set_back(tmp_path: Path) -> None:

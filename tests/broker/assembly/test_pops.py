@@ -80,7 +80,7 @@ async def test_the_tasks_end_with_their_resources(broker: DataBroker) -> None:
     async with AsyncExitStack() as resources:
         broker.pop.start(resources)
         tasks = broker.pop._tasks
-        assert len(tasks) == 2
+        assert len(tasks) == 3
         with pytest.raises(AssertionError):
             broker.pop.start(resources)
     assert all(task.cancelled() for task in tasks)

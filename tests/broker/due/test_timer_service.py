@@ -16,6 +16,7 @@ from thermocline.broker.due.timer_service import REFUSED_PAUSE_MS, REST_MS_MAX
 from thermocline.remoting.errors import CorruptDataError, MessageTooLargeError, ServiceUnavailableError
 from thermocline.remoting.topic_validation import TIMER_TOPIC
 from thermocline.store.retention import DISK_NEARLY_FULL
+from thermocline.timers.set_back import SET_BACK_MS
 
 LOG_FILE_BYTES = 1 << 20
 
@@ -154,13 +155,13 @@ async def test_the_task_delivers_by_itself(broker: ControlBroker) -> None:
 
 async def test_a_message_that_is_stored_ends_the_rest(broker: ControlBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("thermocline.broker.due.timer_service.REST_MS_MAX", 1 << 30)
-    broker.clock.now_ms -= 86_400_000  # set back: until the open tick is over, nothing is due
+    broker.clock.now_ms -= SET_BACK_MS  # until the open tick is over, nothing is due
     broker.housekeeping.start()
     timers = open_timers(broker.parts)
     async with asyncio.timeout(5):
         while timers.has_more:  # noqa: ASYNC110 - until it rests
             await asyncio.sleep(0.001)
-        assert timers.idle_ms > 80_000_000
+        assert timers.idle_ms > SET_BACK_MS - 2_000
         for number in range(3):
             put_timed(broker.parts, b"%d" % number, 60_000)
             while timers.status().enqueued_count <= number:  # noqa: ASYNC110 - until it has looked

@@ -12,7 +12,7 @@ from thermocline.remoting.errors import CorruptDataError
 
 
 def counts(*topics: tuple[str, int], now_ms: int = 5) -> TransactionCounts:
-    made = TransactionCounts(clock=Clock(now_ms))
+    made = TransactionCounts(clock=Clock(now_ms), has_topic=lambda topic: topic != "deleted")
     for topic, change in topics:
         made.add(topic, change)
     return made
@@ -35,13 +35,20 @@ def test_a_start_counts_anew_and_changes_only_what_differs() -> None:
     """Topics of the file stay, with none open."""
     before = counts(("same", 2), ("less", 5), ("gone", 3), ("none", 1), ("none", -1))
     clock = Clock(9)
-    table = TransactionCounts(clock=clock)
+    table = TransactionCounts(clock=clock, has_topic=lambda topic: True)
     table.load(before.encode())
     assert not table.changes.is_unsaved
     table.start_with({"same": 2, "less": 4, "new": 1})
     assert shown(table) == {"same": (2, 5), "less": (4, 9), "gone": (0, 9), "none": (0, 5), "new": (1, 9)}
     assert table._version.current.counter == before._version.current.counter + 3
     assert table.changes.is_unsaved
+
+
+def test_a_topic_that_was_deleted_stays_until_none_is_open() -> None:
+    table = counts(("T", 1), ("T", -1), ("deleted", 1))
+    assert shown(table) == {"T": (0, 5), "deleted": (1, 5)}
+    table.add("deleted", -1)
+    assert shown(table) == {"T": (0, 5)}
 
 
 def test_files_of_rocketmq_and_none() -> None:

@@ -16,7 +16,6 @@ from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.transacting import COMMIT, GROUP, HALF, OP, PARKED, ROLL_BACK, TOPIC, TransactionClient, bodies
 from tests.clock import Clock
 from thermocline.broker.assembly.recurring import make_housekeeping, make_transaction_service
-from thermocline.broker.due import transaction_service
 from thermocline.remoting.connections import Connection
 from thermocline.remoting.errors import ServiceUnavailableError
 from thermocline.remoting.json_dialect import loads
@@ -111,32 +110,34 @@ async def test_a_producer_that_takes_nothing_is_passed_over(broker: DataBroker) 
     slow.wire.catch_up()
 
 
-async def test_a_frozen_producer_that_is_alone_is_waited_for_once(
+async def test_a_frozen_producer_holds_up_no_others_and_is_sent_nothing(
     broker: DataBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not for each of its questions: those of other groups come behind them."""
-    monkeypatch.setattr(transaction_service, "WRITABLE_S_MAX", 0.001)
+    monkeypatch.setattr("thermocline.broker.due.transaction_service.WRITABLE_S_MAX", 0.01)
     service = make_transaction_service(broker.parts)
     frozen, other = TransactionClient(broker), TransactionClient(broker, group="others")
     await frozen.join("frozen")
     await other.join("other")
-    for client in (*[frozen] * 5, other):
-        await client.send_half()
-    frozen.wire.connection.pause_writing()
-    waits = 0
-    wait_writable = frozen.wire.connection.wait_writable
+    for _ in range(5):
+        await frozen.send_half()
+    await other.send_half()
+    waits: list[Connection] = []
+    connection = frozen.wire.connection
+    wait_writable = Connection.wait_writable
 
-    async def counted() -> None:
-        nonlocal waits
-        waits += 1
-        await wait_writable()
+    async def counted(waited: Connection) -> None:
+        waits.append(waited)
+        await wait_writable(waited)
 
-    monkeypatch.setattr(Connection, "wait_writable", lambda _connection: counted())
+    monkeypatch.setattr(Connection, "wait_writable", counted)
+    connection.pause_writing()
+    unsent_bytes = connection.unsent_bytes
     broker.clock.now_ms += 6_001
     assert await service.check() == 6
-    assert (waits, len(other.questions())) == (1, 1)
-    frozen.wire.connection.resume_writing()
-    assert len(frozen.questions()) == 1
+    assert len(other.questions()) == 1
+    assert waits == [connection]
+    assert connection.unsent_bytes == unsent_bytes
+    frozen.wire.catch_up()
     broker.clock.now_ms += 6_001
     assert await service.check() == 6
     assert len(frozen.questions()) == 5

@@ -339,6 +339,20 @@ async def test_what_is_remembered_is_bounded_and_forgotten_when_it_comes_back(sl
     assert bodies(await slave.pop()) == [b"e"]
 
 
+async def test_one_that_expires_on_its_way_and_fails_is_forgotten_once(slave: Slave, clock: Clock) -> None:
+    slave.begin()
+    slave.home.may_answer.clear()
+    opaque = slave.client.ask_pop(maxMsgNums=1, invisibleTime=1)
+    await until(lambda: len(slave.escaped))
+    clock.now_ms += EXPIRE_MS
+    slave.escaped._expire(clock())
+    assert len(slave.escaped) == 0
+    slave.home.is_away = True
+    slave.home.may_answer.set()
+    assert (await slave.client.wait_answer(opaque)).code == 14, "as of a master that is away, no bug of ours"
+    assert slave.escaped.message_count(TOPIC, GROUP, 0) == 0
+
+
 async def test_claims_at_once_keep_to_the_bound(slave: Slave) -> None:
     slave.begin()
     slave.broker.parts.pops.store.pending_max = 2

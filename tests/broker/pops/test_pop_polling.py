@@ -257,3 +257,25 @@ def test_deadlines_of_those_who_left_do_not_pile_up() -> None:
         parts.park(Waiter())
         parts.arrive("T")
     assert len(parts.polling._deadlines) < 1_100
+
+
+def test_times_that_clients_bring_forward_do_not_pile_up() -> None:
+    parts = Parts()
+    waiter = Waiter(answers=False)
+    parts.park(waiter, deadline_ms=NOW + 60_000)
+    for number in range(5_000):
+        parts.polling.wake_at(ANY, NOW + 50_000 - number)
+    assert len(parts.polling._rechecks) < 1_100
+    for now_ms, asked in ((NOW + 45_000, 0), (NOW + 45_001, 1), (NOW + 50_000, 1)):
+        parts.long_polling.expire(now_ms)
+        parts.turn()
+        assert waiter.asked == asked
+
+
+def test_a_time_far_away_is_not_remembered_for_ever() -> None:
+    parts = Parts()
+    for number in range(10):
+        parts.polling.wake_at(Place("T", "G", number), 1 << 62)
+    parts.long_polling.expire(NOW + 3_600_000)
+    assert not parts.polling._rechecks
+    assert not parts.polling._recheck_ms

@@ -13,6 +13,7 @@ from tests.broker.cold_tier import MemoryColdTier
 from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.popping import GROUP, TOPIC, PopClient, bodies
 from tests.broker.pulling import expire_local_files
+from tests.clock import Clock
 from tests.waiting import until
 from thermocline.broker.pops import pop_reviver
 from thermocline.broker.pops.pop_reviver import AGAIN_S, SLEEP_S_MAX, SLICE_MAX
@@ -124,6 +125,18 @@ async def test_the_count_of_tries_stays_within_32_bits(
     assert broker.store.read_record(back.unit(0).physical_offset).reconsume_times == times_after
 
 
+async def test_a_smaller_limit_loses_nothing_that_was_popped(tmp_path: Path) -> None:
+    clock = Clock()
+    async with data_broker(tmp_path, topics=[TOPIC], clock=clock, start=False, message_bytes_max=1_000) as broker:
+        client = PopClient(broker)
+        client.send(bytes(1_000))
+        assert len(client.pop(invisibleTime=20_000)) == 1
+    async with data_broker(tmp_path, clock=clock, start=False, message_bytes_max=500) as broker:
+        clock.now_ms += 20_000
+        await broker.pop.reviver.step()
+        assert bodies(PopClient(broker).pop()) == [bytes(1_000)]
+
+
 async def test_a_check_point_that_fails_does_not_hold_up_others(
     broker: DataBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,14 +206,50 @@ async def test_a_message_that_cannot_be_read_is_tried_again_later_and_later(
     broker.clock.now_ms = due_ms(broker)
     for pause_s in (*AGAIN_S, AGAIN_S[-1]):
         assert not await reviver.step()
+        await reviver.step_cold()
         assert due_ms(broker) == broker.clock.now_ms + pause_s * 1_000
         broker.clock.now_ms = due_ms(broker)
     cold.is_away = False
     assert not await reviver.step()
+    await reviver.step_cold()
     assert in_flight_count(broker) == 0
     queue = broker.store.queues.find(RETRY_TOPIC, 0)
     assert queue is not None
     assert broker.store.read_record(queue.unit(0).physical_offset).body == b"cold"
+
+
+async def test_a_tier_that_does_not_answer_holds_up_no_local_message_nor_is_it_asked_for_each(
+    broker: DataBroker, cold: MemoryColdTier
+) -> None:
+    client, reviver = PopClient(broker), broker.pop.reviver
+    client.send(*[b"cold"] * 3)
+    for number in range(3):
+        assert len(client.pop(maxMsgNums=1, invisibleTime=20_000 + number)) == 1
+    for _ in range(20):
+        client.send(bytes(1_000), queue_id=1)
+        client.send(bytes(1_000))
+    cold.copy_from(broker.store, TOPIC, 0, end=5)
+    assert expire_local_files(broker, 5) > 0
+    client.send(b"local", queue_id=2)
+    assert bodies(client.pop(queueId=2, invisibleTime=20_003)) == [b"local"]
+    cold.gate = asyncio.Event()
+    broker.clock.now_ms += 20_003
+    assert not await reviver.step()
+    reading = asyncio.create_task(reviver.step_cold())
+    await until(lambda: cold.pulls)
+    queue = broker.store.queues.find(RETRY_TOPIC, 0)
+    assert queue is not None
+    assert broker.store.read_record(queue.unit(0).physical_offset).body == b"local"
+    assert in_flight_count(broker) == 3
+    cold.is_away = True  # for the questions to come
+    cold.gate.set()
+    await reading
+    assert (len(cold.pulls), in_flight_count(broker)) == (2, 2), "the third one is not asked about"
+    cold.is_away = False
+    broker.clock.now_ms += AGAIN_S[0] * 1_000
+    assert not await reviver.step()
+    await reviver.step_cold()
+    assert in_flight_count(broker) == 0
 
 
 async def test_a_bug_puts_off_the_messages_and_is_not_hidden(
@@ -332,6 +381,22 @@ async def test_another_broker_that_is_away_is_asked_again(broker: DataBroker) ->
     await reviver.step()
     await reviver.step_elsewhere()
     assert bodies(client.pop()) == [b"of another broker"]
+
+
+async def test_another_broker_is_asked_again_in_time_when_the_clock_is_set_back(broker: DataBroker) -> None:
+    reviver, pops = broker.pop.reviver, broker.parts.pops.store
+    reviver._read_elsewhere = other = OtherBroker(0)
+    other.is_away = True
+    put_foreign(broker, 0)
+    broker.clock.now_ms += 86_400_000
+    pops.maintain()
+    await reviver.step()
+    await reviver.step_elsewhere()
+    broker.clock.now_ms -= 86_400_000
+    pops.maintain()
+    await reviver.step()
+    await reviver.step_elsewhere()
+    assert len(other.asked) == 2
 
 
 async def test_a_message_of_a_topic_that_is_not_here_waits(broker: DataBroker) -> None:

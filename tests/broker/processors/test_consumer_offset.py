@@ -347,3 +347,28 @@ async def test_all_offsets_are_shown_as_the_file_has_them(broker: ControlBroker)
     table = loads((await broker.ask(43)).body)
     assert table["offsetTable"] == {"T@G": {0: 7}}
     assert broker.parts.tables.offsets.changes.is_unsaved  # showing is not saving
+
+
+@pytest.mark.parametrize(
+    ("group", "topic"),
+    [
+        ("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC"),
+        ("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_OP_HALF_TOPIC"),
+        ("CID_RMQ_SYS_REVIVE_GROUP", "rmq_sys_REVIVE_LOG_DefaultCluster"),
+    ],
+)
+async def test_no_client_moves_the_progress_of_the_broker(broker: ControlBroker, group: str, topic: str) -> None:
+    """After a restart, half messages and popped messages before it would have ended."""
+    offsets = broker.parts.tables.offsets
+    assert (await broker.ask(352, {"group": group})).code == 0, "anyone makes the group by its first use"
+    offsets.commit(topic, group, 0, 3)
+    offsets.commit(topic, "G", 0, 9)
+    place = {"consumerGroup": group, "topic": topic, "queueId": "0"}
+    answer = await broker.ask(15, place | {"commitOffset": "1000"})
+    assert (answer.code, answer.remark) == (16, f"the offsets of this group are the broker's own group={group}")
+    reset = {"topic": topic, "group": group, "timestamp": "-1", "isForce": "true", "queueId": "0", "offset": "0"}
+    assert (await broker.ask(222, reset)).code == 16
+    clone = {"srcGroup": "G", "destGroup": group, "topic": topic, "offline": "true"}
+    assert (await broker.ask(314, clone)).code == 16
+    assert (await broker.ask(207, {"groupName": group, "cleanOffset": "true"})).code == 16
+    assert offsets.query(topic, group, 0) == 3

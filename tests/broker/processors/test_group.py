@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker
+from tests.broker.data_broker import data_broker
+from tests.broker.popping import GROUP, INVISIBLE_MS, TOPIC, PopClient
+from tests.broker.processors.pops.test_pop import RETRY_TOPIC
 from tests.clock import Clock
 from thermocline.broker.tables import consumer_offsets
 from thermocline.remoting.bodies import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupListBody
+from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.json_dialect import loads
 from thermocline.remoting.response_code import ResponseCode
 
@@ -71,6 +75,24 @@ async def test_a_deleted_group_loses_its_offsets_when_asked_to(broker: ControlBr
     assert "H" not in parts.tables.groups
     assert parts.tables.offsets.query("T", "G", 0) is None
     assert parts.tables.offsets.query("T", "H", 0) == 1
+
+
+async def test_what_a_deleted_group_has_popped_does_not_make_it_anew(tmp_path: Path) -> None:
+    async with data_broker(tmp_path, topics=[TOPIC], start=False) as data:
+        client = PopClient(data)
+        client.send(b"a", b"b")
+        client.send(b"c", queue_id=1)
+        assert len(client.pop(queueId=0)) == 2
+        assert len(client.pop(queueId=1, order=True)) == 1
+        fields = {"groupName": GROUP, "cleanOffset": "true"}
+        assert (await data.ask(RemotingCommand.request(207, ext_fields=fields))).code == 0
+        data.clock.now_ms += INVISIBLE_MS
+        await data.pop.reviver.step()
+        assert GROUP not in data.parts.tables.groups
+        assert RETRY_TOPIC not in data.parts.tables.topics
+        assert len(data.parts.pops.store.orders) == 0
+        path = f"{data.store.config.config_path}/consumerOffset.json"
+        assert f"@{GROUP}".encode() not in data.parts.base.disk.read(path)
 
 
 async def test_a_deleted_group_loses_its_statistics(broker: ControlBroker) -> None:

@@ -342,3 +342,10 @@ async def test_the_broker_that_was_read_says_its_id(broker: ControlBroker) -> No
     body.store_uuid = places.store_uuid
     assert places.store_uuid == broker.parts.base.store.identity.store_id
     assert (await prepare(broker, body)).code == ResponseCode.SUCCESS
+
+
+async def test_the_progress_of_the_broker_is_not_handed_over(broker: ControlBroker) -> None:
+    body = plan(broker)
+    body.group = "CID_RMQ_SYS_TRANS"
+    assert refusal(await prepare(broker, body)) == "PermissionDeniedError"
+    assert refusal(await apply(broker)) is not None

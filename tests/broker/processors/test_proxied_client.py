@@ -251,12 +251,15 @@ async def test_entries_are_bounded_by_connection_and_in_all(broker: ControlBroke
         b"",
         b"[]",
         b'{"proxy": 1}',
+        b'{"proxy": "\xff"}',
+        b'{"x": ' + b"[" * 50_000 + b"]" * 50_000 + b"}",
         msgspec.json.encode({"proxy": "p", "instance": "i" * 129}),
         msgspec.json.encode(
             ProxiedClientsReport(proxy="p", instance="i", clients=(consumer("c", started_ms=1 << 60),))
         ),
         msgspec.json.encode({"proxy": "p", "instance": "i", "gone": ["c" * 1_025]}),
     ],
+    ids=lambda wrong: repr(wrong[:32]),
 )
 async def test_what_is_no_report_is_refused(broker: ControlBroker, wrong: bytes) -> None:
     answer = await broker.ask(PrivateRequestCode.PROXIED_CLIENTS_REPORT, body=wrong)

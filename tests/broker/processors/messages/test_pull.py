@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -642,3 +643,15 @@ def test_json_pull_headers_are_recognised() -> None:
     for code in (11, 361):
         header = json.dumps({"code": code, "extFields": {}}, separators=(",", ":")).encode()
         assert header[:12] in (JSON_PULL, JSON_LITE_PULL)
+
+
+async def test_a_header_that_cannot_be_text_ends_the_connection_and_is_no_bug(
+    broker: DataBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    wire = Wire(broker.dispatcher, broker.hot)
+    fields = {name: str(value) for name, value in pull_fields(0).items()} | {"topic": "TOPIC"}
+    header = json.dumps({"code": 11, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": 5, "version": 1})
+    data = header.replace(" ", "").encode().replace(b"TOPIC", b"T\xff")
+    wire.receive(struct.pack(">ii", 4 + len(data), len(data)) + data)
+    assert wire.connection.is_closed
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

@@ -13,7 +13,9 @@ from tests.broker.transacting import COMMIT, HALF, OP, PARKED, ROLL_BACK, TOPIC,
 from tests.store.send_frames import send_frame, unique_key
 from thermocline.broker.assembly.recurring import make_transaction_service
 from thermocline.broker.cold.cold_reads import ColdRecord, NoColdTier
+from thermocline.broker.tables import consumer_offsets
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.offsets import QUEUE_START
 from thermocline.remoting.records.message_id import encode_message_id
 from thermocline.remoting.records.message_record import encode_record
 from thermocline.remoting.records.properties import encode_properties
@@ -290,3 +292,26 @@ async def test_messages_that_cannot_be_resumed(broker: DataBroker, message_id: s
     answer = await producer.ask(resume_command(message_id))
     assert answer.code == 1
     assert answer.remark
+
+
+async def test_no_client_ends_open_transactions_by_the_progress_in_their_queue(tmp_path: Path) -> None:
+    async with data_broker(tmp_path, topics=[TOPIC], start=False) as broker:
+        half = await TransactionClient(broker).send_half(b"paid")
+        broker.parts.tables.offsets.commit(HALF, "CID_RMQ_SYS_TRANS", 0, QUEUE_START)
+        place = {"consumerGroup": "CID_RMQ_SYS_TRANS", "topic": HALF, "queueId": 0}
+        assert (await broker.ask_wire(352, group="CID_RMQ_SYS_TRANS")).code == 0, "made by its first use"
+        forged: list[tuple[int, dict[str, Any]]] = [
+            (15, {"commitOffset": 1}),
+            (11, {"queueOffset": 0, "maxMsgNums": 1, "sysFlag": 5, "commitOffset": 1, "subscription": "*"}),
+            (
+                200_050,
+                {"maxMsgNums": 1, "invisibleTime": 1, "pollTime": 0, "bornTime": 0, "initMode": 0, "order": True},
+            ),
+            (200_051, {"extraInfo": "0 1 1 999 0 broker-a 0 0", "offset": 0}),
+        ]
+        answers = [await broker.ask_wire(code, **place | fields) for code, fields in forged]
+        assert [answer.code for answer in answers] == [16] * 4
+        await broker.parts.tables.persister.save(consumer_offsets.FILE_NAME)
+    async with data_broker(tmp_path, start=False) as broker:
+        assert (await TransactionClient(broker).end(half, COMMIT)).code == 0
+        assert bodies(broker, TOPIC) == [b"paid"]

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.broker.data_broker import DataBroker, data_broker
@@ -24,6 +25,7 @@ from tests.broker.popping import (
     receipt_fields,
 )
 from tests.broker.processors.pops.test_pop import RETRY_TOPIC
+from thermocline.pop.order_record import OrderRecord
 from thermocline.store.config.store_config import FlushDiskType
 
 
@@ -343,6 +345,47 @@ async def test_order_and_batches(broker: DataBroker) -> None:
     held = in_order(client)
     assert client.ack_batch(*held).code == 0
     assert broker.parts.tables.offsets.query(TOPIC, GROUP, 0) == 3
+
+
+async def test_one_illegal_offset_of_a_batch_holds_up_no_other(broker: DataBroker) -> None:
+    client = PopClient(broker)
+    client.send(b"a", b"b", b"c")
+    client.send(b"d", b"e", queue_id=1)
+    ordered = in_order(client, queueId=0, maxMsgNums=1)
+    others = client.pop(queueId=1)
+    receipt = ordered[0].receipt
+    illegal = Popped(record=ordered[0].record, receipt=msgspec.structs.replace(receipt, queue_offset=2))
+    assert client.ack_batch(illegal, *others).code == 13
+    assert broker.parts.pops.store.in_flight.message_count(TOPIC, GROUP, 1) == 0
+    assert client.ack_batch(illegal, *ordered).code == 13
+    assert broker.parts.tables.offsets.query(TOPIC, GROUP, 0) == 1
+
+
+async def test_without_its_order_info_a_queue_goes_on_message_by_message(broker: DataBroker) -> None:
+    """It was dropped after a day, or freed by a reset: the messages before a late acknowledgement are not skipped."""
+    client = PopClient(broker)
+    client.send(b"a", b"b", b"c")
+    held = in_order(client)
+    orders, offsets = broker.parts.pops.store.orders, broker.parts.tables.offsets
+    orders.remove(TOPIC, GROUP, 0)
+    assert client.ack(held[2]).code == 0
+    assert offsets.query(TOPIC, GROUP, 0) == 0
+    assert client.ack(held[0]).code == 0
+    assert offsets.query(TOPIC, GROUP, 0) == 1
+    assert bodies(in_order(client)) == [b"b", b"c"]
+
+
+async def test_the_longest_time_for_a_message_of_a_batch_is_kept(broker: DataBroker) -> None:
+    client = PopClient(broker)
+    client.send(b"a")
+    (held,) = in_order(client)
+    answer = client.change(held, (1 << 63) - 1)
+    assert answer.code == 0
+    assert answer.ext_fields is not None
+    assert int(answer.ext_fields["popTime"]) + int(answer.ext_fields["invisibleTime"]) == (1 << 63) - 1
+    info = broker.parts.pops.store.orders.find(TOPIC, GROUP, 0)
+    record = OrderRecord(topic=TOPIC, group=GROUP, queue_id=0, next_offset=0, info=info)
+    assert OrderRecord.parse(record.body()) == record
 
 
 async def test_another_time_for_one_message_of_a_batch(broker: DataBroker) -> None:

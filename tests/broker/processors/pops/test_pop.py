@@ -223,6 +223,19 @@ async def test_retry_topics_of_version_2_and_the_older_ones_beside_them(broker: 
     assert len(broker.parts.pops.store.in_flight) == 0
 
 
+async def test_no_pop_misses_what_came_back_in_either_version(broker: DataBroker) -> None:
+    """One that waits is woken once: it would wait on."""
+    client = PopClient(broker)
+    await come_back(broker, client)
+    broker.change_config(retry_topic_v2=True)
+    for number in range(20):
+        message, *others = client.pop()
+        assert others == []
+        assert message.receipt.retry_flag == (1 if number == 0 else 2)
+        assert client.ack(message).code == 0
+        await come_back(broker, client)
+
+
 @pytest.mark.parametrize(("percent", "first"), [(100, b"back0"), (0, b"new")])
 async def test_how_often_the_retry_topic_is_read_first(broker: DataBroker, percent: int, first: bytes) -> None:
     broker.change_config(pop_from_retry_percent=percent)
@@ -479,6 +492,7 @@ async def test_messages_that_lie_in_the_cold_tier(tmp_path: Path) -> None:
         assert client.ack_batch(*held[1:]).code == 0
         broker.clock.now_ms += INVISIBLE_MS
         await broker.pop.reviver.step()
+        await broker.pop.reviver.step_cold()
         assert bodies(await client.pop_later()) == [b"0"]
 
 
@@ -499,6 +513,22 @@ async def test_a_cold_queue_is_busy_while_it_is_fetched(tmp_path: Path) -> None:
         # It waited at a queue that is not local: asked again at once, it gets the next ones.
         assert (await second.wait_answer(waiting)).code == 210
         assert bodies(await second.pop_later(maxMsgNums=2)) == [b"2", b"3"]
+
+
+async def test_pops_in_order_of_a_cold_queue_that_come_at_once_do_not_share_a_batch(tmp_path: Path) -> None:
+    cold = MemoryColdTier()
+    async with data_broker(tmp_path, topics=[TOPIC], start=False, cold=cold, log_file_bytes=8 * 1024) as broker:
+        first, second = PopClient(broker), PopClient(broker)
+        first.send(*[b"%d" % number for number in range(100)])
+        cold.copy_from(broker.store, TOPIC, 0, end=70)
+        expire_local_files(broker, 60)
+        # Both have seen that the queue is cold before either of them reads it.
+        opaques = [client.ask_pop(maxMsgNums=2, order=True, queueId=0) for client in (first, second)]
+        found = [
+            bodies(popped(await client.wait_answer(opaque)))
+            for client, opaque in zip((first, second), opaques, strict=True)
+        ]
+        assert found == [[b"0", b"1"], []]
 
 
 async def test_a_tier_that_is_away_is_busy(tmp_path: Path) -> None:
@@ -534,11 +564,14 @@ async def test_messages_that_come_back_wait_for_a_tier_that_is_away(tmp_path: Pa
         held, cold.records[TOPIC, 0] = cold.records[TOPIC, 0], []
         broker.clock.now_ms += INVISIBLE_MS
         await broker.pop.reviver.step()
+        await broker.pop.reviver.step_cold()
         assert len(broker.parts.pops.store.in_flight) == 1
         cold.is_away, cold.records[TOPIC, 0] = False, held
         await broker.pop.reviver.step()
+        await broker.pop.reviver.step_cold()
         assert len(broker.parts.pops.store.in_flight) == 1, "not before its pause is over"
         broker.clock.now_ms += 10_000
         await broker.pop.reviver.step()
+        await broker.pop.reviver.step_cold()
         broker.parts.tables.offsets.commit(TOPIC, GROUP, 0, 100)
         assert bodies(client.pop()) == [b"0"]
