@@ -22,6 +22,8 @@ from thermocline.remoting.settings import OfficialSetting
 LOOPBACK = "127.0.0.1"
 PORT_MAX = 65_535
 ENVIRONMENT_PREFIX = "THERMOCLINE_CONTROLLER_"
+BROKER_VARIABLES = frozenset({"THERMOCLINE_CONTROLLER_ADDR", "THERMOCLINE_CONTROLLER_HEART_BEAT_TIMEOUT_MILLS"})
+"""Of a broker's controllerAddr and controllerHeartBeatTimeoutMills: one environment may serve both daemons."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,6 @@ class ControllerConfig(PortConfig):
         return parse_peers(self.peers_text, self.node)
 
 
-CONTROLLER = PortSettings(ControllerConfig, prefix=ENVIRONMENT_PREFIX)
+CONTROLLER = PortSettings(ControllerConfig, prefix=ENVIRONMENT_PREFIX, variables_of_others=BROKER_VARIABLES)
 OWN_FIELDS = own_fields(ControllerConfig)
 """The settings that are no TLS settings."""

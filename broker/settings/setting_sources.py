@@ -75,12 +75,12 @@ ALIASES: Mapping[str, str] = {
 }
 """RocketMQ's JVM properties."""
 ENVIRONMENT_OTHERS = frozenset(
-    {"THERMOCLINE_LOG_LEVEL", "THERMOCLINE_RUNTIME_DIR"}
+    {"THERMOCLINE_LOG_LEVEL", "THERMOCLINE_RUNTIME_DIR", "THERMOCLINE_CONTROLLERS"}
     | {f"THERMOCLINE_{name}" for name in ("ACCESS_KEY", "SECRET_KEY", "SECURITY_TOKEN", "CREDENTIALS_FILE")}
 )
 """Variables of the prefix that are no settings."""
-ENVIRONMENT_OTHER_PREFIXES = ("THERMOCLINE_NAME_SERVER_", "THERMOCLINE_PROXY_", "THERMOCLINE_CLIENT_")
-"""Settings of NameServer and proxy, which may run beside the broker, and of clients."""
+ENVIRONMENT_OTHER_PREFIXES = tuple(f"THERMOCLINE_{name}_" for name in ("NAME_SERVER", "CONTROLLER", "PROXY", "CLIENT"))
+"""Settings of NameServer, controller and proxy, which may run beside the broker, and of clients."""
 
 
 class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import Field, fields
 from typing import Any
 
@@ -49,13 +49,19 @@ class SettingNames:
     """See the module."""
 
     def __init__(
-        self, prefix: str, *, official: Mapping[str, OfficialSetting], fields_by_name: Mapping[str, Field[Any]]
+        self,
+        prefix: str,
+        *,
+        official: Mapping[str, OfficialSetting],
+        fields_by_name: Mapping[str, Field[Any]],
+        variables_of_others: Collection[str] = (),
     ) -> None:
         """`prefix`: of the environment's variables; `official`: RocketMQ's settings by name; `fields_by_name`: by
-        property name."""
+        property name; `variables_of_others`: that begin with the prefix, too, and are another daemon's."""
         self._prefix = prefix
         self._official = official
         self._fields = fields_by_name
+        self._variables_of_others = variables_of_others
 
     def environment_variable(self, name: str) -> str:
         """Return the variable of a property."""
@@ -67,7 +73,7 @@ class SettingNames:
         values = {
             names.get(variable, variable): text
             for variable, text in environment.items()
-            if variable.startswith(self._prefix)
+            if variable.startswith(self._prefix) and variable not in self._variables_of_others
         }
         return PropertySource(place="environment", values=values)
 

@@ -191,6 +191,19 @@ def test_an_unknown_variable_of_ours_is_an_error() -> None:
         load(environment_source({"THERMOCLINE_BROKER_NAM": "x"}))
 
 
+def test_variables_of_controllers_and_of_commands_that_ask_them_are_passed_over() -> None:
+    """One environment may serve a broker, a controller beside it, and the operator's shell."""
+    environment = {
+        "THERMOCLINE_CONTROLLERS": "10.0.0.1:9878",
+        "THERMOCLINE_CONTROLLER_CONTROLLER_STORE_PATH": "/srv/controller",
+        "THERMOCLINE_CONTROLLER_ADDR": "10.0.0.1:9878",
+        "THERMOCLINE_CONTROLLER_HEART_BEAT_TIMEOUT_MILLS": "8000",
+    }
+    loaded = load(environment_source(environment))
+    assert loaded.broker.controller_addresses == "10.0.0.1:9878"
+    assert loaded.broker.controller_silence_ms == 8_000
+
+
 def test_a_folder_is_needed() -> None:
     with pytest.raises(InvalidParameterError, match="a folder for the store is needed"):
         load_settings([])
