@@ -27,7 +27,14 @@ from thermocline.namesrv.port_config import PortConfig, own_fields
 from thermocline.namesrv.state_file import StateFile
 from thermocline.remoting.connections import FLAGS, warn_of_place
 from thermocline.remoting.errors import InvalidRequestError, SettingError
-from thermocline.remoting.settings import TLS_SECRETS, PropertySource, SettingNames, TlsConfig, parse_config_text
+from thermocline.remoting.settings import (
+    TLS_SECRETS,
+    PropertySource,
+    SettingNames,
+    TlsConfig,
+    dotted,
+    parse_config_text,
+)
 from thermocline.remoting.tls import read_tls_file
 
 logger = logging.getLogger(__name__)
@@ -150,15 +157,8 @@ def _without(source: PropertySource, names: Collection[str]) -> PropertySource:
 def _toml_properties(table: Mapping[str, Any], path: str) -> dict[str, str]:
     tls = table.get("tls")
     if isinstance(tls, dict):  # tls.server.mode = "enforcing", without quotes around the name
-        table = {**{name: value for name, value in table.items() if name != "tls"}, **_dotted("tls", tls)}
+        table = {**{name: value for name, value in table.items() if name != "tls"}, **dotted("tls", tls)}
     for name, value in table.items():
         if isinstance(value, dict):
             raise SettingError(f"unknown table [{name}]; settings stand at the top", path=path)
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in table.items()}
-
-
-def _dotted(prefix: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, member in table.items():
-        found |= _dotted(f"{prefix}.{name}", member) if isinstance(member, dict) else {f"{prefix}.{name}": member}
-    return found

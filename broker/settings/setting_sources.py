@@ -53,6 +53,7 @@ from thermocline.remoting.settings import (
     PropertySource,
     TlsConfig,
     Treatment,
+    dotted,
     parse_config_text,
     resolve,
 )
@@ -209,25 +210,23 @@ def _property_name(given: str) -> str:
 def _flatten_toml(table: Mapping[str, Any], path: str) -> Iterable[tuple[str, str]]:
     for name, value in table.items():
         if isinstance(value, dict):
+            names = dotted(name, value)
+            if names.keys() <= ALIASES.keys():  # rocketmq.namesrv.domain = "...", without quotes around the name
+                yield from ((each, _toml_text(member)) for each, member in names.items())
+                continue
             if name not in SECTIONS:
                 sections = ", ".join(f"[{section}]" for section in SECTIONS)
                 raise SettingError(f"unknown table [{name}]; known are {sections}", path=path)
             known_fields = {item.name for item in fields(SECTIONS[name])}
             for field, member in value.items():
+                whole = f"{name}.{field}"
                 if isinstance(member, dict):  # tls.server.mode = "enforcing", without quotes around the name
-                    yield from _dotted(f"{name}.{field}", member)
+                    yield from ((each, _toml_text(text)) for each, text in dotted(whole, member).items())
                 else:
-                    yield (f"{name}.{field}" if field in known_fields else field), _toml_text(member)
+                    is_whole = field in known_fields or whole in BROKER_SETTINGS  # such as tls.enable
+                    yield (whole if is_whole else field), _toml_text(member)
         else:
             yield name, _toml_text(value)
-
-
-def _dotted(prefix: str, table: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    for name, member in table.items():
-        if isinstance(member, dict):
-            yield from _dotted(f"{prefix}.{name}", member)
-        else:
-            yield f"{prefix}.{name}", _toml_text(member)
 
 
 def _toml_text(value: object) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from thermocline.proxy.settings.official_settings import PROXY_SETTINGS
 from thermocline.proxy.settings.proxy_config import FIELDS_BY_NAME, OWN_FIELDS, ProxyConfig
 from thermocline.remoting.errors import InvalidParameterError, SettingError
-from thermocline.remoting.settings import TLS_SECRETS, PropertySource, SettingNames, TlsConfig
+from thermocline.remoting.settings import TLS_SECRETS, PropertySource, SettingNames, TlsConfig, dotted
 
 __all__ = [
     "LoadedProxyConfig",
@@ -57,6 +57,8 @@ def file_properties(path: str, data: bytes) -> PropertySource:
         raise SettingError(f"the configuration file cannot be read: {error}", path=path) from error
     if not isinstance(table, dict):
         raise SettingError("the configuration file is not an object of names and values", path=path)
+    tls = table.pop("tls", None)
+    table |= dotted("tls", tls) if isinstance(tls, dict) else {} if tls is None else {"tls": tls}
     return PropertySource(place=path, values={name: _text(name, value, path) for name, value in table.items()})
 
 

@@ -21,6 +21,7 @@ from thermocline.remoting.settings.official_settings import (
 from thermocline.remoting.settings.setting_names import (
     PropertySource,
     SettingNames,
+    dotted,
     environment_variable,
 )
 from thermocline.remoting.settings.tls_config import (
@@ -46,6 +47,7 @@ __all__ = [
     "Treatment",
     "by_name",
     "carried",
+    "dotted",
     "environment_variable",
     "fixed_values",
     "format_config_text",

@@ -19,7 +19,7 @@ from thermocline.remoting.errors import SettingError
 from thermocline.remoting.settings.official_settings import OfficialSetting, Treatment, resolve
 from thermocline.remoting.settings.tls_config import TlsConfig, shown_tls
 
-__all__ = ["GatheredSettings", "PropertySource", "SettingNames", "environment_variable"]
+__all__ = ["GatheredSettings", "PropertySource", "SettingNames", "dotted", "environment_variable"]
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _TLS_FIELDS = frozenset(item.name for item in fields(TlsConfig))
@@ -43,6 +43,14 @@ class GatheredSettings(msgspec.Struct, frozen=True, kw_only=True):
 def environment_variable(prefix: str, name: str) -> str:
     """Return the variable of a property."""
     return prefix + _CAPITAL.sub("_", name).replace(".", "_").upper()
+
+
+def dotted(prefix: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a table in a table by their whole names: TOML reads `tls.server.mode = 1` as tables."""
+    found: dict[str, Any] = {}
+    for name, member in table.items():
+        found |= dotted(f"{prefix}.{name}", member) if isinstance(member, dict) else {f"{prefix}.{name}": member}
+    return found
 
 
 class SettingNames:

@@ -111,6 +111,19 @@ def test_toml_has_tables_or_property_names() -> None:
     assert loaded.tier.cold_url == "file:///data/cold"
 
 
+def test_toml_reads_names_with_points_without_quotes_as_tables() -> None:
+    data = b"""
+        tls.enable = true
+        tls.server.mode = "enforcing"
+        rocketmq.namesrv.domain = "names:80"
+        [store]
+        root_path = "/data/store"
+    """
+    loaded = load_settings([file_source("broker.toml", data)])
+    assert (loaded.tls.outgoing, loaded.tls.server_mode) == (True, "enforcing")
+    assert loaded.broker.name_server_domain == "names:80"
+
+
 def test_the_environment_stands_above_files_and_below_flags() -> None:
     environment = {
         "THERMOCLINE_BROKER_NAME": "from-environment",

@@ -147,6 +147,8 @@ def test_toml_and_missing_files(tmp_path: Path) -> None:
         "grpcServerPort": "5",
         "useEndpointPortFromRequest": "true",
     }
+    dotted = b'tls.server.mode = "enforcing"\ntls.enable = true\n'
+    assert file_properties("proxy.toml", dotted).values == {"tls.server.mode": "enforcing", "tls.enable": "true"}
     with pytest.raises(SettingError, match="cannot be read"):
         load_config(config_path=tmp_path / "none.json", environment={}, flags={})
     assert environment_variable("grpcServerPort") == "THERMOCLINE_PROXY_GRPC_SERVER_PORT"
