@@ -33,6 +33,7 @@ from thermocline.remoting.settings import (
     SettingNames,
     TlsConfig,
     dotted,
+    error_with_place,
     parse_config_text,
 )
 from thermocline.remoting.tls import read_tls_file
@@ -81,7 +82,7 @@ class PortSettings(Generic[C]):
         try:
             config = self._config_class(**gathered.own, tls=TlsConfig(**gathered.tls))
         except InvalidRequestError as error:
-            raise SettingError(error.message, **error.context) from error
+            raise error_with_place(error, gathered.set_in) from error
         return LoadedConfig(config=config, ignored=gathered.ignored)
 
     def secret_names(self, source: PropertySource) -> list[str]:

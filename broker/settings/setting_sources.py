@@ -54,6 +54,7 @@ from thermocline.remoting.settings import (
     TlsConfig,
     Treatment,
     dotted,
+    error_with_place,
     parse_config_text,
     resolve,
 )
@@ -138,6 +139,7 @@ def load_settings(sources: Iterable[PropertySource]) -> LoadedSettings:
             other.
     """
     values: dict[str, Any] = {}
+    set_in: dict[str, str] = {}
     ignored: dict[str, None] = {}
     places: list[tuple[str, str, str]] = []
     for source in sources:
@@ -147,6 +149,7 @@ def load_settings(sources: Iterable[PropertySource]) -> LoadedSettings:
             if name in SETTINGS:
                 is_field = property_name != given_name and given_name not in ALIASES
                 values[name] = parse_value(name, resolved, source=source.place, is_field=is_field)
+                set_in[name] = source.place
             elif name in PLACES_IN_STORE:
                 places.append((name, text, source.place))
             elif name not in BROKER_SETTINGS:
@@ -174,7 +177,7 @@ def load_settings(sources: Iterable[PropertySource]) -> LoadedSettings:
         check_controlled(loaded.broker)
         return loaded
     except InvalidRequestError as error:
-        raise SettingError(error.message, **error.context) from error
+        raise error_with_place(error, set_in) from error
 
 
 def secret_names(source: PropertySource) -> list[str]:

@@ -397,6 +397,7 @@ def test_the_limit_of_open_files_is_raised_by_itself(tmp_path: Path, daemon: str
         (["controller"], 2, "controllerDLegerPeers needs one, three or five"),
         (["controller", "--peers", "n0-127.0.0.1:9878", "--id", "n0"], 2, "controllerStorePath is needed"),
         (["namesrv", "--set", "listenPort=many"], 2, "listenPort"),
+        (["namesrv", "--set", "listenPort=99999"], 2, "listenPort must be at most 65535"),
         (["broker", "--listen", "nonsense"], 2, "HOST:PORT"),
         (["namesrv", "--listen", "nonsense"], 2, "HOST:PORT"),
     ],

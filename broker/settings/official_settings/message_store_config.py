@@ -97,9 +97,9 @@ MESSAGE_STORE_CONFIG: tuple[OfficialSetting, ...] = (
             "mappedFileSizeTimerLog": "104857600",
             "maxHashSlotNum": "5000000",
             "maxIndexNum": "20000000",
-            "maxMessageSize": "4194304",
         }
     ),
+    *honoured({"maxMessageSize": "4194304"}, "at most 16777216, as no request is larger"),
     *without_effect("queues with extension files are refused", {"mappedFileSizeConsumeQueueExt": "50331648"}),
     *without_effect(
         "prefilter of message filters: results are the same without it", {"bitMapLengthConsumeQueueExt": "64"}

@@ -173,11 +173,19 @@ def test_the_address_server_of_rocketmqs_properties(source: PropertySource) -> N
         ("deleteWhen", "25", "hours of the day"),
         ("storePathCommitLog", "/elsewhere", "storePathCommitLog can only be commitlog in storePathRootDir"),
         ("storePathIndex", "/elsewhere/index", "storePathIndex can only be index in storePathRootDir"),
-        ("messageDelayLevel", "1s 5x", "delay level"),
-        ("coldSegmentBytes", "1", "too small"),
+        ("messageDelayLevel", "1s 5x", "messageDelayLevel is a list of numbers with s, m, h or d"),
+        ("messageDelayLevel", "", "messageDelayLevel needs at least one level"),
+        ("coldSegmentBytes", "1", "coldSegmentBytes must be at least 65536"),
         ("coldUrl", "ftp://elsewhere", "an object store is"),
         ("coldUrl", "s3://bucket?storage_class=GLACIER", "restored first"),
-        ("mappedFileSizeConsumeQueue", "21", "impossible store setting"),
+        ("mappedFileSizeConsumeQueue", "21", "mappedFileSizeConsumeQueue must be a multiple of 20"),
+        ("flushIntervalCommitLog", "0", "flushIntervalCommitLog must be at least 1"),
+        ("fileReservedTime", "inf", "fileReservedTime: a number is needed"),
+        ("diskSpaceWarningLevelRatio", "120", "diskSpaceWarningLevelRatio must be at most 100 percent"),
+        ("slaveTimeout", str(1 << 70), "slaveTimeout: a whole number of 64 bits is needed"),
+        # No request is larger, and no topic has a longer name: more would promise what is not kept.
+        ("maxMessageSize", str(32 << 20), "maxMessageSize must be at most 16777216"),
+        ("topicBytesMax", "200", "topicBytesMax must be at most 127"),
     ],
 )
 def test_an_invalid_setting_is_reported_with_its_name(name: str, value: str, error: str) -> None:
@@ -202,6 +210,15 @@ def test_an_unreadable_file_is_reported_with_its_path(path: str, data: bytes, er
 def test_an_unknown_variable_of_ours_is_an_error() -> None:
     with pytest.raises(InvalidParameterError, match="did you mean"):
         load(environment_source({"THERMOCLINE_BROKER_NAM": "x"}))
+
+
+@pytest.mark.parametrize(
+    "line", [b"brokerPermission=9", b"maxMessageSize=0", b"coldFrameBytes=1", b"tlsHandshakesMax=0", b"slaveTimeout=x"]
+)
+def test_a_value_that_cannot_be_one_is_reported_with_the_place_where_it_stands(line: bytes) -> None:
+    name = line.decode().partition("=")[0]
+    with pytest.raises(SettingError, match=rf"{name}\b.* source=broker\.conf"):
+        load(file_source("broker.conf", line))
 
 
 def test_variables_of_controllers_and_of_commands_that_ask_them_are_passed_over() -> None:
