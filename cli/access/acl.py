@@ -75,17 +75,19 @@ def set_(
 @acl.command("delete", short_help="Take rights away.")
 @click.argument("user")
 @click.argument("resource", required=False)
-@click.option("--default", "is_default", is_flag=True, help="The entry among the defaults.")
+@click.option("--default", "is_default", is_flag=True, help="The entry of RESOURCE among the defaults.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @at_holders
 @uses_cluster
 def delete(app: Application, user: str, resource: str | None, is_default: bool, yes: bool, at: dict[str, Any]) -> None:
-    """Delete the entry of RESOURCE from the policies of USER, or all of them.
+    """Delete the entry of RESOURCE from the policies of USER; without RESOURCE all policies, the defaults among them.
 
     \b
     Example:
       thermocline acl delete alice Topic:orders --yes
     """
+    if is_default and resource is None:
+        raise click.UsageError("--default says where the entry of RESOURCE is: without RESOURCE all policies would go.")
     if not yes:
         click.confirm(f"Delete {resource or 'all policies'} of {user}?", abort=True, err=True)
     policy_type = "Default" if is_default else "Custom"
