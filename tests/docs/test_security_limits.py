@@ -8,6 +8,7 @@ from dataclasses import Field, fields
 
 from tests.docs.pages import DOCS, ROOT, TableRow, code, table_rows
 from thermocline.broker.process.loop_turns import JOBS_MAX
+from thermocline.broker.processors.topic import QUEUES_MAX
 from thermocline.broker.pulls import WAITING_CHARACTERS_MAX
 from thermocline.broker.pulls.cold_pull_limits import COLD_PULLS_CONNECTION_MAX, COLD_PULLS_MAX
 from thermocline.broker.pulls.request_expressions import CHARS_KEPT_MAX, EXPRESSIONS_KEPT_MAX, TAGS_CHARS_MAX
@@ -54,6 +55,7 @@ BOUNDS = {
     "bytes that wait for the flush, with `SYNC_FLUSH`": (UNFLUSHED_BYTES_MAX,),
     "characters of the expression and other texts of a pull, POP or notification that waits": (WAITING_CHARACTERS_MAX,),
     "calls of the broker to one client without an answer": (ConnectionLimits().calls_pending_max,),
+    "queues of a topic": (QUEUES_MAX,),
 }
 """Bounds without a setting."""
 
