@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from thermocline.cli.access.holders import at_holders
+from thermocline.cli.access.holders import at_holders, check_copied
 from thermocline.cli.common.application import Application, uses_cluster
 
 __all__ = ["acl"]
@@ -137,7 +137,8 @@ def list_(app: Application, user: str | None, resource: str | None, at: dict[str
 @click.option("--to", "target", required=True, help="The broker that gets them; it must have the users.")
 @uses_cluster
 def copy(app: Application, users: tuple[str, ...], source: str, target: str) -> None:
-    """Copy the policies of USERS, or of all. Entries of other resources stay there.
+    """Copy the policies of USERS, or of all. Entries of other resources stay there. Where the first broker has no
+    policy of one of USERS, nothing is copied.
 
     \b
     Example:
@@ -147,6 +148,7 @@ def copy(app: Application, users: tuple[str, ...], source: str, target: str) -> 
     copied = []
     with app.open_admin() as admin:
         (found,) = admin.acls(broker=source).values()
+        check_copied(wanted, {str(one.subject) for one in found}, broker=source, what="policy of")
         for one in found:
             subject = str(one.subject)
             if wanted and subject not in wanted:
