@@ -385,8 +385,9 @@ def _proxy_plan(settings: BrokerSettings, arguments: BrokerArguments, *, is_read
         SettingError: A setting of the proxy cannot be used, or this broker can have none.
     """
     if not settings.broker.merged_proxy:
-        if arguments.proxy_flags:
-            raise SettingError("settings of a proxy count only with --proxy", names=" ".join(arguments.proxy_flags))
+        names = [*arguments.proxy_flags, *({"mergedProxyConfigPath"} & arguments.flags.keys())]
+        if names:
+            raise SettingError("settings of a proxy count only with --proxy", names=" ".join(names))
         return None
     if is_read_only:
         raise SettingError("a read-only broker has no proxy: its consumers pull", setting="mergedProxyEnable")
