@@ -18,7 +18,14 @@ from dataclasses import dataclass
 from thermocline.proxy.settings.official_settings import PROXY_SETTINGS
 from thermocline.proxy.settings.proxy_config import FIELDS_BY_NAME, OWN_FIELDS, ProxyConfig
 from thermocline.remoting.errors import InvalidParameterError, SettingError
-from thermocline.remoting.settings import TLS_SECRETS, PropertySource, SettingNames, TlsConfig, dotted
+from thermocline.remoting.settings import (
+    TLS_SECRETS,
+    PropertySource,
+    SettingNames,
+    TlsConfig,
+    dotted,
+    error_with_place,
+)
 
 __all__ = [
     "LoadedProxyConfig",
@@ -70,10 +77,10 @@ def load_proxy_config(sources: Iterable[PropertySource]) -> LoadedProxyConfig:
     """
     gathered = _NAMES.gather(sources)
     try:
-        tls = TlsConfig(**gathered.tls)
+        config = ProxyConfig(**gathered.own, tls=TlsConfig(**gathered.tls))
     except InvalidParameterError as error:
-        raise SettingError(error.message, **error.context) from error
-    return LoadedProxyConfig(config=ProxyConfig(**gathered.own, tls=tls), ignored=gathered.ignored)
+        raise error_with_place(error, gathered.set_in) from error
+    return LoadedProxyConfig(config=config, ignored=gathered.ignored)
 
 
 def secret_names(source: PropertySource) -> list[str]:

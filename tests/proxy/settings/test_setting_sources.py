@@ -132,8 +132,9 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_what_cannot_be_a_setting_is_refused_with_its_place(name: str) -> None:
     wrong, sentence = WRONG[name]
-    with pytest.raises(SettingError, match=sentence):
+    with pytest.raises(SettingError, match=sentence) as caught:
         load_proxy_config([wrong])
+    assert caught.value.context["source"] == wrong.place
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", '{"grpcServerPort": [1]}', '{"grpcServerPort": null}'])
