@@ -74,7 +74,7 @@ class ControllerConfig(PortConfig):
                 "an address of this machine is needed", setting="healthBindAddress", value=self.health_host
             ) from None
         if not self.group.strip():
-            raise InvalidParameterError("controllerDLegerGroup must not be empty")
+            raise InvalidParameterError("controllerDLegerGroup must not be empty", setting="controllerDLegerGroup")
 
     @property
     def peers(self) -> Peers:

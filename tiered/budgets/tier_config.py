@@ -127,7 +127,10 @@ class TierConfig:
             if minimum is not None and value < minimum:
                 raise _too_small(item.name, value, minimum)
         if self.is_enabled:
-            check_store_url(self.cold_url)
+            try:
+                check_store_url(self.cold_url)
+            except InvalidRequestError as error:
+                raise InvalidRequestError(error.message, **{**error.context, "setting": "coldUrl"}) from error
         if self.fencing not in list(FencingMode):
             raise InvalidRequestError(
                 f"coldFencing is {' or '.join(FencingMode)}", setting="coldFencing", value=self.fencing

@@ -213,7 +213,11 @@ def test_an_unknown_variable_of_ours_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"brokerPermission=9", b"maxMessageSize=0", b"coldFrameBytes=1", b"tlsHandshakesMax=0", b"slaveTimeout=x"]
+    "line",
+    [
+        *(b"brokerPermission=9", b"maxMessageSize=0", b"coldFrameBytes=1", b"tlsHandshakesMax=0", b"slaveTimeout=x"),
+        *(b"quotas=topic", b"coldUrl=ftp://x", b"authenticationWhitelist=x", b"initAuthenticationUser=x"),
+    ],
 )
 def test_a_value_that_cannot_be_one_is_reported_with_the_place_where_it_stands(line: bytes) -> None:
     name = line.decode().partition("=")[0]
