@@ -94,7 +94,8 @@ class AuthConfig:
             return None
         found = _decode("innerClientAuthenticationCredentials", self.inner_credentials, _InnerCredentials)
         if not found.access_key or not found.secret_key:
-            raise InvalidParameterError("innerClientAuthenticationCredentials needs accessKey and secretKey")
+            name = "innerClientAuthenticationCredentials"
+            raise InvalidParameterError(f"{name} needs accessKey and secretKey", setting=name)
         return Credentials(
             access_key=found.access_key, secret_key=found.secret_key, security_token=found.security_token
         )
@@ -105,7 +106,8 @@ class AuthConfig:
         if self.init_user.strip():
             user = _decode("initAuthenticationUser", self.init_user, _InitUser)
             if not user.username.strip() or not user.password.strip():
-                raise InvalidParameterError("initAuthenticationUser needs username and password")
+                name = "initAuthenticationUser"
+                raise InvalidParameterError(f"{name} needs username and password", setting=name)
             users.append((user.username, user.password))
         credentials = self.credentials()
         if credentials is not None:
@@ -116,7 +118,7 @@ class AuthConfig:
 def _codes(name: str, text: str) -> frozenset[int]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not all(word.isascii() and word.isdigit() for word in words):
-        raise InvalidParameterError(f"{name} is a list of request codes, separated by commas", value=text)
+        raise InvalidParameterError(f"{name} is a list of request codes, separated by commas", setting=name, value=text)
     return frozenset(map(int, words))
 
 
@@ -125,4 +127,4 @@ def _decode(name: str, text: str, kind: type[Any]) -> Any:
         return msgspec.json.decode(text, type=kind)
     except msgspec.MsgspecError:
         members = ", ".join(f'"{item.encode_name}": "..."' for item in msgspec.structs.fields(kind) if item.required)
-        raise InvalidParameterError(f"{name} is a JSON object {{{members}}}") from None
+        raise InvalidParameterError(f"{name} is a JSON object {{{members}}}", setting=name) from None

@@ -10,6 +10,7 @@ more. The metering wrapper counts GETs; nothing is timed. `tests/tiered/lookups/
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 from collections.abc import Awaitable, Callable
 from statistics import fmean
@@ -93,6 +94,7 @@ async def _look_up(history: History, start: LaterReader, costs: Costs) -> None:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     for is_packed in (False, True):
         title, costs = asyncio.run(measure(is_packed=is_packed))
         print(title)

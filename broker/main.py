@@ -183,17 +183,17 @@ def run_with_name_server(arguments: BrokerArguments, name_server: NameServerConf
 def _check_slave(settings: BrokerSettings, arguments: BrokerArguments) -> None:
     """
     Raises:
-        InvalidParameterError: A slave, or a broker under a controller, is to get its log, or its history, from
+        SettingError: A slave, or a broker under a controller, is to get its log, or its history, from
             elsewhere than its master.
     """
     if settings.broker.controller_mode and (arguments.recover_from or arguments.read_only_from):
-        raise InvalidParameterError(
+        raise SettingError(
             "a broker under a controller gets its log, and its history, from its set: start it without --recover-from"
             " and --read-only-from",
             setting="enableControllerMode",
         )
     if settings.broker.is_slave and (arguments.recover_from or arguments.read_only_from):
-        raise InvalidParameterError(
+        raise SettingError(
             "a slave gets its log from its master: start it without --recover-from and --read-only-from",
             setting="brokerRole",
         )
@@ -205,7 +205,7 @@ async def _recover(settings: BrokerSettings, url: str, on_recovered: OnRecovered
     from thermocline.tiered.stores import open_object_store
 
     if settings.tier.cold_url != url:
-        raise InvalidParameterError("the broker's cold tier is the one that it is recovered from", setting="coldUrl")
+        raise SettingError("the broker's cold tier is the one that it is recovered from", setting="coldUrl")
     bucket = await open_object_store(url)
     try:
         report = await recover_from_bucket(
@@ -250,7 +250,7 @@ async def _follow(settings: BrokerSettings, url: str) -> Source:
     from thermocline.tiered.stores import open_object_store
 
     if settings.tier.cold_url != url:
-        raise InvalidParameterError("a read-only broker has no other cold tier than its source's", setting="coldUrl")
+        raise SettingError("a read-only broker has no other cold tier than its source's", setting="coldUrl")
     if has_messages(RealDisk(), settings.store):
         raise InvalidRequestError(
             "the directory holds messages: a read-only broker needs one of its own", path=settings.store.root_path
@@ -385,8 +385,9 @@ def _proxy_plan(settings: BrokerSettings, arguments: BrokerArguments, *, is_read
         SettingError: A setting of the proxy cannot be used, or this broker can have none.
     """
     if not settings.broker.merged_proxy:
-        if arguments.proxy_flags:
-            raise SettingError("settings of a proxy count only with --proxy", names=" ".join(arguments.proxy_flags))
+        names = [*arguments.proxy_flags, *({"mergedProxyConfigPath"} & arguments.flags.keys())]
+        if names:
+            raise SettingError("settings of a proxy count only with --proxy", names=" ".join(names))
         return None
     if is_read_only:
         raise SettingError("a read-only broker has no proxy: its consumers pull", setting="mergedProxyEnable")

@@ -232,6 +232,7 @@ class RoleParts:
             self.helpers,
             self.tier,
             run_retention=self.local.rounds.run_retention,
+            delete_expired=self.local.rounds.delete_expired,
             report_now=self._report_now,
             replicas=self.replicas,
             source=self._lasting.source,

@@ -2,8 +2,8 @@
 
 A NameServer's settings (name_server_config.py) and a controller's (controller/controller_config.py) are data classes
 that extend this one: address and limits of the port, TLS, access control, and the file of settings that were changed
-while running. Each field's metadata has the property name, the least value, whether a running daemon follows a change
-(`is_live`), and whether the value is shown.
+while running. Each field's metadata has the property name, the least and the largest value, whether a running daemon
+follows a change (`is_live`), and whether the value is shown.
 Access control has the settings of a broker (auth/auth_config.py); RocketMQ's NameServer and controller have none.
 """
 
@@ -16,14 +16,23 @@ from typing import Any, ClassVar, Self
 from thermocline.auth.auth_config import AuthConfig
 from thermocline.remoting.connections import LOOPBACK, ServerLimits
 from thermocline.remoting.errors import InvalidParameterError, PermissionDeniedError
-from thermocline.remoting.settings import OfficialSetting, TlsConfig, resolve, shown_tls
+from thermocline.remoting.settings import LONG_MAX, OfficialSetting, TlsConfig, resolve, shown_tls
 
 SECRET_MASK = "***"
+PORT_MAX = 65_535
 
 
-def setting(default: Any, name: str, *, least: int | None = None, is_live: bool = True, is_secret: bool = False) -> Any:
+def setting(
+    default: Any,
+    name: str,
+    *,
+    least: int | None = None,
+    most: int | None = None,
+    is_live: bool = True,
+    is_secret: bool = False,
+) -> Any:
     """A field that is a setting."""
-    metadata = {"name": name, "least": least, "is_live": is_live, "is_secret": is_secret}
+    metadata = {"name": name, "least": least, "most": most, "is_live": is_live, "is_secret": is_secret}
     return field(default=default, repr=not is_secret, metadata=metadata)
 
 
@@ -101,12 +110,12 @@ class PortConfig:
 
     def __post_init__(self) -> None:
         for item in own_fields(type(self)):
-            least = item.metadata["least"]
+            name, least, most = (item.metadata[key] for key in ("name", "least", "most"))
             value = getattr(self, item.name)
             if least is not None and value < least:
-                raise InvalidParameterError(
-                    f"{item.metadata['name']} must be at least {least}", setting=item.metadata["name"], value=value
-                )
+                raise InvalidParameterError(f"{name} must be at least {least}", setting=name, value=value)
+            if most is not None and value > most:
+                raise InvalidParameterError(f"{name} must be at most {most}", setting=name, value=value)
         if self.authentication_enabled or self.authorization_enabled:
             _ = self.auth
 
@@ -182,7 +191,10 @@ def _from_text(name: str, text: str, present: object) -> object:
         return word == "true"
     if isinstance(present, int):
         try:
-            return int(text)
+            number = int(text)
         except ValueError:
             raise InvalidParameterError("a whole number is needed", setting=name, value=text) from None
+        if abs(number) > LONG_MAX:
+            raise InvalidParameterError("a whole number of 64 bits is needed", setting=name, value=text)
+        return number
     return text

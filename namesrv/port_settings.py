@@ -27,7 +27,15 @@ from thermocline.namesrv.port_config import PortConfig, own_fields
 from thermocline.namesrv.state_file import StateFile
 from thermocline.remoting.connections import FLAGS, warn_of_place
 from thermocline.remoting.errors import InvalidRequestError, SettingError
-from thermocline.remoting.settings import TLS_SECRETS, PropertySource, SettingNames, TlsConfig, parse_config_text
+from thermocline.remoting.settings import (
+    TLS_SECRETS,
+    PropertySource,
+    SettingNames,
+    TlsConfig,
+    dotted,
+    error_with_place,
+    parse_config_text,
+)
 from thermocline.remoting.tls import read_tls_file
 
 logger = logging.getLogger(__name__)
@@ -45,14 +53,15 @@ class LoadedConfig(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
 class PortSettings(Generic[C]):
     """The settings of one kind of daemon."""
 
-    def __init__(self, config_class: type[C], *, prefix: str) -> None:
-        """`prefix`: of the environment's variables."""
+    def __init__(self, config_class: type[C], *, prefix: str, variables_of_others: Collection[str] = ()) -> None:
+        """`prefix`: of the environment's variables; `variables_of_others`: that begin so and are another daemon's."""
         self._config_class = config_class
         self._own_fields = own_fields(config_class)
         self._names = SettingNames(
             prefix,
             official=config_class.OFFICIAL,
             fields_by_name={item.metadata["name"]: item for item in self._own_fields + fields(TlsConfig)},
+            variables_of_others=variables_of_others,
         )
         self.environment_variable = self._names.environment_variable
         self.environment_properties = self._names.environment_properties
@@ -73,7 +82,7 @@ class PortSettings(Generic[C]):
         try:
             config = self._config_class(**gathered.own, tls=TlsConfig(**gathered.tls))
         except InvalidRequestError as error:
-            raise SettingError(error.message, **error.context) from error
+            raise error_with_place(error, gathered.set_in) from error
         return LoadedConfig(config=config, ignored=gathered.ignored)
 
     def secret_names(self, source: PropertySource) -> list[str]:
@@ -149,15 +158,8 @@ def _without(source: PropertySource, names: Collection[str]) -> PropertySource:
 def _toml_properties(table: Mapping[str, Any], path: str) -> dict[str, str]:
     tls = table.get("tls")
     if isinstance(tls, dict):  # tls.server.mode = "enforcing", without quotes around the name
-        table = {**{name: value for name, value in table.items() if name != "tls"}, **_dotted("tls", tls)}
+        table = {**{name: value for name, value in table.items() if name != "tls"}, **dotted("tls", tls)}
     for name, value in table.items():
         if isinstance(value, dict):
             raise SettingError(f"unknown table [{name}]; settings stand at the top", path=path)
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in table.items()}
-
-
-def _dotted(prefix: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, member in table.items():
-        found |= _dotted(f"{prefix}.{name}", member) if isinstance(member, dict) else {f"{prefix}.{name}": member}
-    return found

@@ -150,8 +150,8 @@ class Retention:
         free_bytes = self._disk.free_bytes(self._config.commit_log_path)
         return 1 - free_bytes / total_bytes if total_bytes else 0.0
 
-    def plan(self, gate: RetentionGate, *, now_ms: int, hour: int) -> RetentionPlan:
-        """Choose what goes, and raise the minimums. `hour`: of the day, for `delete_when_hours`."""
+    def plan(self, gate: RetentionGate, *, now_ms: int, hour: int | None) -> RetentionPlan:
+        """Choose what goes, and raise the minimums. `hour`: of the day, for `delete_when_hours`; None: any of them."""
         used_ratio = self.used_ratio()
         min_offset = self._new_minimum(gate, used_ratio, now_ms=now_ms, hour=hour)
         assert min_offset <= max(self._log.min_offset, gate.offset), "no part of the gate needs what goes"
@@ -163,7 +163,7 @@ class Retention:
         self._doomed.extend(files)
         return RetentionPlan(log_file_count=len(self._doomed), queue_files=self._ripe_queue_files())
 
-    def wanted_offset(self, gate: RetentionGate, *, now_ms: int, hour: int) -> PhysicalOffset:
+    def wanted_offset(self, gate: RetentionGate, *, now_ms: int, hour: int | None) -> PhysicalOffset:
         """The deletion offset now, ignoring holders that can append their records again."""
         others = replace(gate, timers_offset=None, transactions_offset=None)
         return self._new_minimum(others, self.used_ratio(), now_ms=now_ms, hour=hour)
@@ -233,11 +233,11 @@ class Retention:
         with self._executing, self._queues.files.removal:
             self._disk.remove_tree(f"{self._config.consume_queue_path}/{topic}")
 
-    def _new_minimum(self, gate: RetentionGate, used_ratio: float, *, now_ms: int, hour: int) -> PhysicalOffset:
+    def _new_minimum(self, gate: RetentionGate, used_ratio: float, *, now_ms: int, hour: int | None) -> PhysicalOffset:
         """The file border below which all goes."""
         config = self._config
         limit = min(gate.offset, self._log.flush_offset, self._rounds.recovery_offset)
-        is_time = not config.delete_when_hours or hour in config.delete_when_hours
+        is_time = hour is None or not config.delete_when_hours or hour in config.delete_when_hours
         by_age = is_time or used_ratio > config.disk_used_ratio_max
         by_force = config.clean_forcibly and used_ratio > config.disk_used_ratio_force
         min_offset = self._log.min_offset

@@ -52,13 +52,14 @@ def make_dispatcher(
     tier: ColdTier,
     *,
     run_retention: Callable[[], Awaitable[None]],
+    delete_expired: Callable[[], Awaitable[None]],
     report_now: Callable[[], Awaitable[None]],
     replicas: Replicas,
     source: Source | None,
     controlled: Processor | None = None,
 ) -> Dispatcher:
-    """All of them. `run_retention`: one round of local retention. `report_now`: flush, and tell the tier process.
-    `source`: the broker whose cold tier is served, read-only. `controlled`: of a broker under a controller."""
+    """All of them. `run_retention`, `delete_expired`: see AdminProcessor. `report_now`: flush, and tell the tier
+    process. `source`: the broker whose cold tier is served, read-only. `controlled`: of a broker under a controller."""
     log, index, fence = parts.base.store.commit_log, helpers.index, tier.fence
     access = parts.access
     processors = (
@@ -70,6 +71,7 @@ def make_dispatcher(
         *state_processors(
             parts,
             run_retention=run_retention,
+            delete_expired=delete_expired,
             ha_runtime_info=replicas.runtime_info,
             owns_ledger=lambda: tier.owns_ledger,
             has_claimed=lambda: tier.has_claimed,
@@ -217,6 +219,7 @@ def state_processors(
     parts: BrokerParts,
     *,
     run_retention: Callable[[], Awaitable[None]],
+    delete_expired: Callable[[], Awaitable[None]],
     ha_runtime_info: Callable[[], HARuntimeInfo],
     owns_ledger: Callable[[], bool],
     has_claimed: Callable[[], bool],
@@ -279,6 +282,7 @@ def state_processors(
                 dispatch_behind_bytes=dispatch_behind_bytes,
             ),
             run_retention=run_retention,
+            delete_expired=delete_expired,
         ),
     )
 

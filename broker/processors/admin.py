@@ -6,7 +6,8 @@
                                  306 CLEAN_EXPIRED_CONSUMEQUEUE    355 EXPORT_ROCKSDB_CONFIG_TO_JSON
                                                                 200056 POP_ROLLBACK
 
-306 and 329 start a round of local retention, which deletes what may go by its own rules and nothing else.
+306 starts a round of local retention, which deletes what may go by its own rules and nothing else. 329 deletes log
+files that are past their age whatever hour of the day it is, as RocketMQ does, once the cold tier has them.
 316 forgets queues whose topic is not set up any more. 354, 355 and 200056 are about a store that this broker never has:
 they are answered as a broker of RocketMQ with its default store answers them.
 Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
@@ -56,8 +57,9 @@ class AdminProcessor:
         registration: Registration,
         runtime_info: RuntimeInfo,
         run_retention: Callable[[], Awaitable[None]],
+        delete_expired: Callable[[], Awaitable[None]],
     ) -> None:
-        """`run_retention`: one round of local retention."""
+        """`run_retention`: one round of local retention. `delete_expired`: log files, at any hour."""
         self._settings = settings
         self._store = store
         self._topics = topics
@@ -68,6 +70,7 @@ class AdminProcessor:
         self._registration = registration
         self._runtime_info = runtime_info
         self._run_retention = run_retention
+        self._delete_expired = delete_expired
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -80,7 +83,7 @@ class AdminProcessor:
             RequestCode.GET_TIMER_METRICS: self.get_timer_metrics,
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_expired,
             RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused_topics,
-            RequestCode.DELETE_EXPIRED_COMMITLOG: self.clean_expired,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired_log,
             RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: self.check_rocksdb,
             RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: self.export_rocksdb,
             RequestCode.POP_ROLLBACK: self.export_pop_records,
@@ -129,9 +132,15 @@ class AdminProcessor:
         return RemotingCommand.response(command, body=timers.metrics.encode())
 
     async def clean_expired(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """306, 329: delete now what local retention would delete by itself later."""
+        """306: delete now what local retention would delete by itself later."""
         logger.info("retention requested by=%s", connection.remote_address)
         await self._run_retention()
+        return RemotingCommand.response(command)
+
+    async def delete_expired_log(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """329: delete the log files that are past their age, without waiting for the hour of `deleteWhen`."""
+        logger.info("deletion of expired log files requested by=%s", connection.remote_address)
+        await self._delete_expired()
         return RemotingCommand.response(command)
 
     async def clean_unused_topics(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

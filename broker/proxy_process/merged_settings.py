@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from thermocline.broker.settings import BrokerConfig, BrokerSettings
+from thermocline.broker.settings import BrokerSettings
 from thermocline.proxy.configuration import load_config
 from thermocline.proxy.settings import ProxyConfig
-from thermocline.remoting.clients import address_server_url
 from thermocline.remoting.errors import SettingError
 from thermocline.remoting.settings import PropertySource, TlsConfig
 
@@ -29,7 +28,8 @@ def merged_config(
         SettingError: A name is unknown, or a value cannot be one; or the broker has nothing that a proxy needs.
     """
     broker = settings.broker
-    if broker.name_server_source is None:
+    name_servers = broker.name_server_source
+    if name_servers is None:
         raise SettingError("a proxy finds topics through NameServers: set namesrvAddr", setting="namesrvAddr")
     if settings.auth.authentication_enabled and settings.auth.credentials() is None:
         raise SettingError(
@@ -40,7 +40,7 @@ def merged_config(
         "bindAddress": broker.bound_host,
         "rocketMQClusterName": broker.cluster_name,
         "proxyName": broker.broker_name,
-        "namesrvAddr": _name_servers(broker),
+        "namesrvAddr": ";".join(name_servers.texts),
         **_changed_tls(settings.tls),
         **_access_control(settings),
     }
@@ -66,10 +66,6 @@ def _access_control(settings: BrokerSettings) -> dict[str, str]:
         "auditLogFileCount": str(auth.audit_file_count),
         "auditLogAccesses": str(auth.audit_accesses).lower(),
     }
-
-
-def _name_servers(broker: BrokerConfig) -> str:
-    return broker.name_server_addresses or address_server_url(broker.name_server_domain, broker.name_server_subgroup)
 
 
 def _changed_tls(tls: TlsConfig) -> dict[str, str]:

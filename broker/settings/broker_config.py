@@ -226,7 +226,10 @@ class BrokerConfig(ReplicaSettings):
             raise InvalidParameterError(
                 "an IP address is needed: it stands in message ids", setting="brokerIP1", value=self.advertised_host
             ) from None
-        parse_quotas(self.quotas)
+        try:
+            parse_quotas(self.quotas)
+        except InvalidParameterError as error:
+            raise InvalidParameterError(error.message, **{**error.context, "setting": "quotas"}) from error
         if self.default_request_mode not in ("PULL", "POP"):
             raise InvalidParameterError(
                 "PULL or POP is needed", setting="defaultMessageRequestMode", value=self.default_request_mode

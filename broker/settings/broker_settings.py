@@ -20,7 +20,6 @@ Source: remoting/Configuration.java, Apache RocketMQ 5.3.
 
 import asyncio
 import logging
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -37,9 +36,9 @@ from thermocline.broker.settings.store_places import PLACES_IN_STORE, check_plac
 from thermocline.broker.state_files import ConfigPersister, VersionCounter
 from thermocline.remoting.bodies import DataVersion
 from thermocline.remoting.errors import CorruptDataError, InvalidParameterError, PermissionDeniedError, SettingError
-from thermocline.remoting.settings import TlsConfig, format_config_text, resolve, shown_tls
+from thermocline.remoting.settings import LONG_MAX, TlsConfig, format_config_text, resolve, shown_tls
 from thermocline.store.config import FlushDiskType, StoreConfig
-from thermocline.tiered.budgets import TierConfig
+from thermocline.tiered.budgets import TierConfig, property_name
 from thermocline.tiered.objects import MASK, is_masked, masked_url
 
 logger = logging.getLogger(__name__)
@@ -51,8 +50,9 @@ BLACK_LIST = frozenset(
 """Settings that no remote caller may change, independent of `configBlackList`."""
 
 HOUR_MS = 3_600_000
-LONG_MAX = (1 << 63) - 1
 _LINE_BREAKS = re.compile(r"\s*[\r\n]\s*")
+NUMBER_MAX = 1e12
+"""Of hours and percent; in milliseconds it has 64 bits."""
 
 SECTIONS: Mapping[
     str, type[BrokerConfig] | type[StoreConfig] | type[TierConfig] | type[TlsConfig] | type[AuthConfig]
@@ -112,7 +112,7 @@ def _parse_number(text: str) -> float:
         value = float(text.strip())
     except ValueError:
         raise ValueError("a number is needed") from None
-    if not math.isfinite(value):
+    if not abs(value) <= NUMBER_MAX:
         raise ValueError("a number is needed")
     return value
 
@@ -165,7 +165,7 @@ def _show_ratio(value: float) -> str:
 
 
 def _parse_hours(text: str) -> int:
-    return _in_long(round(_parse_number(text) * HOUR_MS))
+    return round(_parse_number(text) * HOUR_MS)
 
 
 def _show_hours(value: int) -> str:
@@ -182,28 +182,9 @@ _TEXTS_BY_TYPE: Mapping[type, tuple[Callable[[str], Any], Callable[[Any], str]]]
     BrokerRole: (_parse_role, _show_role),
 }
 
-# -- names of the store's settings
-# ---------------------------------------------------------------------------------------
+# -- settings of the store
+# -----------------------------------------------------------------------------------------------
 
-_STORE_NAMES: Mapping[str, str] = {
-    "root_path": "storePathRootDir",
-    "log_file_bytes": "mappedFileSizeCommitLog",
-    "queue_file_bytes": "mappedFileSizeConsumeQueue",
-    "index_slot_count": "maxHashSlotNum",
-    "index_entry_count": "maxIndexNum",
-    "flush_disk_type": "flushDiskType",
-    "flush_interval_ms": "flushIntervalCommitLog",
-    "sync_flush_timeout_ms": "syncFlushTimeout",
-    "message_bytes_max": "maxMessageSize",
-    "message_delay_level": "messageDelayLevel",
-    "file_reserved_ms": "fileReservedTime",
-    "delete_when_hours": "deleteWhen",
-    "disk_used_ratio_max": "diskMaxUsedSpaceRatio",
-    "disk_used_ratio_force": "diskSpaceCleanForciblyRatio",
-    "disk_used_ratio_refuse": "diskSpaceWarningLevelRatio",
-    "clean_forcibly": "cleanFileForciblyEnable",
-    "delete_files_max": "deleteFileBatchMax",
-}
 _STORE_TEXTS: Mapping[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
     "file_reserved_ms": (_parse_hours, _show_hours),
     "disk_used_ratio_max": (_parse_ratio, _show_ratio),
@@ -244,11 +225,6 @@ def settings_path(store: StoreConfig) -> str:
     return f"{store.own_path}/settings.json"
 
 
-def _camel(field: str) -> str:
-    first, *rest = field.split("_")
-    return first + "".join(word.capitalize() for word in rest)
-
-
 def _all_settings() -> dict[str, Setting]:
     found: dict[str, Setting] = {}
     for section, config_type in SECTIONS.items():
@@ -259,10 +235,9 @@ def _all_settings() -> dict[str, Setting]:
             if section in ("broker", "tls", "auth"):
                 name, is_live = item.metadata["name"], bool(item.metadata["live"])
             elif section == "store":
-                name, is_live = _STORE_NAMES.get(item.name) or _camel(item.name), item.name in _STORE_LIVE
+                name, is_live = item.metadata["name"], item.name in _STORE_LIVE
             else:
-                name = _camel(item.name if item.name.startswith("cold_") else f"cold_{item.name}")
-                is_live = item.name in _TIER_LIVE
+                name, is_live = property_name(item.name), item.name in _TIER_LIVE
             assert name not in found, f"two settings of the name {name}"
             found[name] = Setting(
                 name=name,

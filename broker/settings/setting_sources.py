@@ -54,6 +54,8 @@ from thermocline.remoting.settings import (
     PropertySource,
     TlsConfig,
     Treatment,
+    dotted,
+    error_with_place,
     parse_config_text,
     resolve,
 )
@@ -76,12 +78,12 @@ ALIASES: Mapping[str, str] = {
 }
 """RocketMQ's JVM properties."""
 ENVIRONMENT_OTHERS = frozenset(
-    {"THERMOCLINE_LOG_LEVEL", "THERMOCLINE_RUNTIME_DIR"}
+    {"THERMOCLINE_LOG_LEVEL", "THERMOCLINE_RUNTIME_DIR", "THERMOCLINE_CONTROLLERS"}
     | {f"THERMOCLINE_{name}" for name in ("ACCESS_KEY", "SECRET_KEY", "SECURITY_TOKEN", "CREDENTIALS_FILE")}
 )
 """Variables of the prefix that are no settings."""
-ENVIRONMENT_OTHER_PREFIXES = ("THERMOCLINE_NAME_SERVER_", "THERMOCLINE_PROXY_", "THERMOCLINE_CLIENT_")
-"""Settings of NameServer and proxy, which may run beside the broker, and of clients."""
+ENVIRONMENT_OTHER_PREFIXES = tuple(f"THERMOCLINE_{name}_" for name in ("NAME_SERVER", "CONTROLLER", "PROXY", "CLIENT"))
+"""Settings of NameServer, controller and proxy, which may run beside the broker, and of clients."""
 
 
 class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +140,7 @@ def load_settings(sources: Iterable[PropertySource]) -> LoadedSettings:
             other.
     """
     values: dict[str, Any] = {}
+    set_in: dict[str, str] = {}
     ignored: dict[str, None] = {}
     places: list[tuple[str, str, str]] = []
     for source in sources:
@@ -147,6 +150,7 @@ def load_settings(sources: Iterable[PropertySource]) -> LoadedSettings:
             if name in SETTINGS:
                 is_field = property_name != given_name and given_name not in ALIASES
                 values[name] = parse_value(name, resolved, source=source.place, is_field=is_field)
+                set_in[name] = source.place
             elif name in PLACES_IN_STORE:
                 places.append((name, text, source.place))
             elif name not in BROKER_SETTINGS:
@@ -175,7 +179,7 @@ def load_settings(sources: Iterable[PropertySource]) -> LoadedSettings:
         check_controlled(loaded.broker)
         return loaded
     except InvalidRequestError as error:
-        raise SettingError(error.message, **error.context) from error
+        raise error_with_place(error, set_in) from error
 
 
 def secret_names(source: PropertySource) -> list[str]:
@@ -211,25 +215,23 @@ def _property_name(given: str) -> str:
 def _flatten_toml(table: Mapping[str, Any], path: str) -> Iterable[tuple[str, str]]:
     for name, value in table.items():
         if isinstance(value, dict):
+            names = dotted(name, value)
+            if names.keys() <= ALIASES.keys():  # rocketmq.namesrv.domain = "...", without quotes around the name
+                yield from ((each, _toml_text(member)) for each, member in names.items())
+                continue
             if name not in SECTIONS:
                 sections = ", ".join(f"[{section}]" for section in SECTIONS)
                 raise SettingError(f"unknown table [{name}]; known are {sections}", path=path)
             known_fields = {item.name for item in fields(SECTIONS[name])}
             for field, member in value.items():
+                whole = f"{name}.{field}"
                 if isinstance(member, dict):  # tls.server.mode = "enforcing", without quotes around the name
-                    yield from _dotted(f"{name}.{field}", member)
+                    yield from ((each, _toml_text(text)) for each, text in dotted(whole, member).items())
                 else:
-                    yield (f"{name}.{field}" if field in known_fields else field), _toml_text(member)
+                    is_whole = field in known_fields or whole in BROKER_SETTINGS  # such as tls.enable
+                    yield (whole if is_whole else field), _toml_text(member)
         else:
             yield name, _toml_text(value)
-
-
-def _dotted(prefix: str, table: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    for name, member in table.items():
-        if isinstance(member, dict):
-            yield from _dotted(f"{prefix}.{name}", member)
-        else:
-            yield f"{prefix}.{name}", _toml_text(member)
 
 
 def _toml_text(value: object) -> str:

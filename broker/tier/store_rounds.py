@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 TICK_MS = 50
 IDLE_TICK_MS = 100
 RETENTION_MS = 1_000
+REQUESTED_ROUNDS_MAX = 20
+"""Of retention, for one request to delete expired files; each deletes `deleteFileBatchMax` of them at most."""
 QUEUE_FILES_AHEAD_MAX = 64
 """So many queues are looked at before a tick or a slice of a derived sync, which writes fewer."""
 DERIVED_SYNC_REST = 20
@@ -128,8 +130,21 @@ class StoreRounds:
         self._ticked_offset = append_offset
         return IDLE_TICK_MS if is_idle else TICK_MS
 
-    async def run_retention(self) -> None:
-        """Delete local files that may go, now.
+    async def delete_expired(self) -> None:
+        """Delete the log files that are past their age, whatever hour of the day it is, as RocketMQ does on request.
+
+        Raises:
+            OSError: The disk failed; what is left goes after a restart.
+        """
+        log = self._store.commit_log
+        for _ in range(REQUESTED_ROUNDS_MAX):
+            min_offset = log.min_offset
+            await self.run_retention(at_any_hour=True)
+            if log.min_offset == min_offset:
+                return
+
+    async def run_retention(self, *, at_any_hour: bool = False) -> None:
+        """Delete local files that may go, now. `at_any_hour`: also outside `deleteWhen`.
 
         Raises:
             OSError: The disk failed; what is left goes after a restart.
@@ -138,7 +153,7 @@ class StoreRounds:
         gate = self._gate()
         if self._relax is not None:
             gate = await self._relax(gate)
-        now_ms, hour = self._clock(), time.localtime().tm_hour
+        now_ms, hour = self._clock(), None if at_any_hour else time.localtime().tm_hour
         plan = self._retention.plan(gate, now_ms=now_ms, hour=hour)
         wanted_offset = self._retention.wanted_offset(gate, now_ms=now_ms, hour=hour)
         if self._timers is not None:

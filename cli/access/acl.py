@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from thermocline.cli.access.holders import at_holders
+from thermocline.cli.access.holders import at_holders, check_copied
 from thermocline.cli.common.application import Application, uses_cluster
 
 __all__ = ["acl"]
@@ -75,17 +75,19 @@ def set_(
 @acl.command("delete", short_help="Take rights away.")
 @click.argument("user")
 @click.argument("resource", required=False)
-@click.option("--default", "is_default", is_flag=True, help="The entry among the defaults.")
+@click.option("--default", "is_default", is_flag=True, help="The entry of RESOURCE among the defaults.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @at_holders
 @uses_cluster
 def delete(app: Application, user: str, resource: str | None, is_default: bool, yes: bool, at: dict[str, Any]) -> None:
-    """Delete the entry of RESOURCE from the policies of USER, or all of them.
+    """Delete the entry of RESOURCE from the policies of USER; without RESOURCE all policies, the defaults among them.
 
     \b
     Example:
       thermocline acl delete alice Topic:orders --yes
     """
+    if is_default and resource is None:
+        raise click.UsageError("--default says where the entry of RESOURCE is: without RESOURCE all policies would go.")
     if not yes:
         click.confirm(f"Delete {resource or 'all policies'} of {user}?", abort=True, err=True)
     policy_type = "Default" if is_default else "Custom"
@@ -135,7 +137,8 @@ def list_(app: Application, user: str | None, resource: str | None, at: dict[str
 @click.option("--to", "target", required=True, help="The broker that gets them; it must have the users.")
 @uses_cluster
 def copy(app: Application, users: tuple[str, ...], source: str, target: str) -> None:
-    """Copy the policies of USERS, or of all. Entries of other resources stay there.
+    """Copy the policies of USERS, or of all. Entries of other resources stay there. Where the first broker has no
+    policy of one of USERS, nothing is copied.
 
     \b
     Example:
@@ -145,6 +148,7 @@ def copy(app: Application, users: tuple[str, ...], source: str, target: str) -> 
     copied = []
     with app.open_admin() as admin:
         (found,) = admin.acls(broker=source).values()
+        check_copied(wanted, {str(one.subject) for one in found}, broker=source, what="policy of")
         for one in found:
             subject = str(one.subject)
             if wanted and subject not in wanted:

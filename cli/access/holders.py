@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 import click
 
-__all__ = ["at_holders"]
+__all__ = ["at_holders", "check_copied"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -31,3 +31,10 @@ def at_holders(command: Command) -> Command:
     ):
         with_holders = option(with_holders)
     return with_holders  # type: ignore[return-value]
+
+
+def check_copied(names: Collection[str], there: Collection[str], *, broker: str, what: str) -> None:
+    """Fail, before anything is copied, where one of the names is not there."""
+    missing = sorted(set(names).difference(there))
+    if missing:
+        raise click.ClickException(f"{broker} has no {what} {', '.join(missing)}; nothing is copied.")

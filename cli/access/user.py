@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from thermocline.cli.access.holders import at_holders
+from thermocline.cli.access.holders import at_holders, check_copied
 from thermocline.cli.common.application import Application, uses_cluster
 
 __all__ = ["user"]
@@ -146,6 +146,7 @@ def list_(app: Application, part: str | None, at: dict[str, Any]) -> None:
 @uses_cluster
 def copy(app: Application, names: tuple[str, ...], source: str, target: str) -> None:
     """Copy the users NAMES, or all, with their keys. A user that the other broker has is changed. Needs a super user.
+    Where the first broker lacks one of NAMES, nothing is copied.
 
     \b
     Example:
@@ -154,6 +155,7 @@ def copy(app: Application, names: tuple[str, ...], source: str, target: str) -> 
     copied = []
     with app.open_admin() as admin:
         (users,) = admin.users(broker=source).values()
+        check_copied(names, {str(one.username) for one in users}, broker=source, what="user")
         (there,) = admin.users(broker=target).values()
         names_there = {one.username for one in there}
         for one in users:

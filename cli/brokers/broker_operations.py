@@ -45,8 +45,8 @@ def stats(app: Application, broker: str, topics: tuple[str, ...]) -> None:
 def clean(app: Application, broker: str, what: str) -> None:
     """Have BROKER (name or address) delete now what it would delete by itself later.
 
-    WHAT is expired-log (log files beyond their time), expired-queues (queue files behind the log's first message) or
-    unused-topics (queue files of topics that it does not have any more).
+    WHAT is expired-log (log files beyond their time, at any hour of the day), expired-queues (queue files behind the
+    log's first message) or unused-topics (queue files of topics that it does not have any more).
 
     \b
     Example:

@@ -70,6 +70,7 @@ def status(app: Application, controllers: str) -> None:
             "applied": one.applied,
             "live_brokers": one.live_brokers,
             "failure": one.failure,
+            "refused": one.refused,
         }
         for address, one in found.items()
     ]

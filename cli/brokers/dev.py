@@ -15,6 +15,7 @@ from thermocline.cli.common.daemon_options import (
     parse_settings,
     proxy_options,
 )
+from thermocline.remoting.errors import SettingError
 
 __all__ = ["dev"]
 
@@ -73,14 +74,20 @@ def dev(
     def tell(ready: ReadyAddresses) -> None:
         click.echo(f"ready namesrv={ready.name_server} broker={ready.broker} cold={ready.cold_url}{ready.proxy_fields}")
 
+    name_server = load_config(
+        config_path=None,
+        environment=os.environ,
+        flags={"bindAddress": host, "listenPort": str(port), **state_paths(directory / "namesrv")},
+    )
+    if name_server.controller:
+        raise SettingError(
+            "thermocline dev runs no controller: start `thermocline namesrv` or `thermocline controller` for it",
+            setting="enableControllerInNamesrv",
+        )
     run_with_name_server(
         BrokerArguments(
             flags=flags, log_level=log_level, proxy_flags=parse_settings(proxy_settings, option="--proxy-set")
         ),
-        load_config(
-            config_path=None,
-            environment=os.environ,
-            flags={"bindAddress": host, "listenPort": str(port), **state_paths(directory / "namesrv")},
-        ),
+        name_server,
         on_ready=tell,
     )

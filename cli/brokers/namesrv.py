@@ -22,7 +22,7 @@ CONTROLLER_VARIABLE = "THERMOCLINE_NAME_SERVER_ENABLE_CONTROLLER_IN_NAMESRV"
 @click.option(
     "--data",
     metavar="DIR",
-    help="Where changed settings and the KV configuration are kept [nowhere].",
+    help="Where changed settings, the KV configuration and users are kept [nowhere].",
 )
 @click.option("--listen", metavar="HOST:PORT", help="Port 0: a free one [127.0.0.1:9876].")
 @click.option(

@@ -26,8 +26,14 @@ def _setting_options(command: Command) -> Command:
         (
             click.option("--retry-max", type=click.IntRange(min=0), help="Tries again before the dead-letter topic."),
             click.option("--retry-queues", type=click.IntRange(min=0), help="Queues of the retry topic."),
-            click.option("--retry-delays", metavar="LIST", help="Waits before the tries: 1s,5s,1m."),
-            click.option("--retry-growth", metavar="FIRST,MOST,FACTOR", help="Growing waits: 5s,2h,2."),
+            click.option(
+                "--retry-delays",
+                metavar="LIST",
+                help="Waits before the tries of gRPC push consumers: 1s,5s,1m. Others wait as messageDelayLevel says.",
+            ),
+            click.option(
+                "--retry-growth", metavar="FIRST,MOST,FACTOR", help="Growing waits, of gRPC push consumers: 5s,2h,2."
+            ),
             click.option("--consume/--no-consume", default=None, help="Whether its members may consume."),
             click.option("--broadcast/--no-broadcast", default=None, help="Whether they may consume broadcasting."),
             click.option("--orderly/--no-orderly", default=None, help="Whether POP consumers receive in order."),

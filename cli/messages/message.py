@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
+from click.core import ParameterSource
 
 from thermocline.cli.common.application import Application, uses_cluster
 from thermocline.cli.common.message_rows import COLUMNS, body_text
@@ -180,8 +181,14 @@ def pull(
 @click.argument("topic")
 @click.option("--key", help="Messages with this key.")
 @click.option("--id", "message_id", help="The message with this id, its producer's or its broker's.")
-@click.option("--since", "since_ms", type=MOMENT, default=0, help="Only stored since: an ISO time, or ms.")
-@click.option("--count", type=click.IntRange(min=1), default=64, show_default=True, help="At most so many a broker.")
+@click.option("--since", "since_ms", type=MOMENT, default=0, help="With --key: only stored since: an ISO time, or ms.")
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    help="With --key: at most so many a broker.",
+)
 @click.option("--full", is_flag=True, help="Show whole bodies.")
 @uses_cluster
 def query(
@@ -201,6 +208,11 @@ def query(
     """
     if (key is None) == (message_id is None):
         raise click.UsageError("Give either --key or --id.")
+    context = click.get_current_context()
+    if message_id is not None and any(
+        context.get_parameter_source(name) is not ParameterSource.DEFAULT for name in ("since_ms", "count")
+    ):
+        raise click.UsageError("--since and --count go with --key: an id names one message.")
     with app.open_admin() as admin:
         if key is not None:
             found = admin.query_by_key(topic, key, count_max=count, begin_timestamp_ms=since_ms)

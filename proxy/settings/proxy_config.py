@@ -198,14 +198,18 @@ class ProxyConfig:
             name, least, most = (item.metadata[key] for key in ("name", "least", "most"))
             value = getattr(self, item.name)
             if least is not None and value < least:
-                raise SettingError(f"{name} must be at least {least}", value=value)
+                raise SettingError(f"{name} must be at least {least}", setting=name, value=value)
             if most is not None and value > most:
-                raise SettingError(f"{name} must be at most {most}", value=value)
+                raise SettingError(f"{name} must be at most {most}", setting=name, value=value)
         if self.polling_ms_min > self.polling_ms_max:
-            raise SettingError("the shortest long poll is longer than the longest", value=self.polling_ms_min)
+            raise SettingError(
+                "the shortest long poll is longer than the longest",
+                setting="grpcClientConsumerMinLongPollingTimeoutMillis",
+                value=self.polling_ms_min,
+            )
         if self.authorization_enabled and not self.authentication_enabled:
             text = "authorizationEnabled needs authenticationEnabled: without signatures it is not known who asks"
-            raise SettingError(text)
+            raise SettingError(text, setting="authorizationEnabled")
         self._check_quotas()
         self._check_listeners()
 
@@ -213,10 +217,11 @@ class ProxyConfig:
         try:
             quotas = parse_quotas(self.quotas)
         except InvalidParameterError as error:
-            raise SettingError(f"quotas: {error.message}", **error.context) from error
+            raise SettingError(f"quotas: {error.message}", **{**error.context, "setting": "quotas"}) from error
         if not self.authentication_enabled and any(kind == USER for kind, _ in quotas):
             raise SettingError(
-                "a quota of a user needs authenticationEnabled: without signatures it is not known who sends"
+                "a quota of a user needs authenticationEnabled: without signatures it is not known who sends",
+                setting="quotas",
             )
 
     def _check_listeners(self) -> None:
@@ -229,7 +234,7 @@ class ProxyConfig:
             try:
                 parse()
             except InvalidParameterError as error:
-                raise SettingError(f"{name}: {error.message}", **error.context) from error
+                raise SettingError(f"{name}: {error.message}", **{**error.context, "setting": name}) from error
 
     def listeners(self) -> Listeners:
         """The listeners beside the main ones."""

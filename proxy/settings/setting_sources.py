@@ -18,7 +18,14 @@ from dataclasses import dataclass
 from thermocline.proxy.settings.official_settings import PROXY_SETTINGS
 from thermocline.proxy.settings.proxy_config import FIELDS_BY_NAME, OWN_FIELDS, ProxyConfig
 from thermocline.remoting.errors import InvalidParameterError, SettingError
-from thermocline.remoting.settings import TLS_SECRETS, PropertySource, SettingNames, TlsConfig
+from thermocline.remoting.settings import (
+    TLS_SECRETS,
+    PropertySource,
+    SettingNames,
+    TlsConfig,
+    dotted,
+    error_with_place,
+)
 
 __all__ = [
     "LoadedProxyConfig",
@@ -57,6 +64,8 @@ def file_properties(path: str, data: bytes) -> PropertySource:
         raise SettingError(f"the configuration file cannot be read: {error}", path=path) from error
     if not isinstance(table, dict):
         raise SettingError("the configuration file is not an object of names and values", path=path)
+    tls = table.pop("tls", None)
+    table |= dotted("tls", tls) if isinstance(tls, dict) else {} if tls is None else {"tls": tls}
     return PropertySource(place=path, values={name: _text(name, value, path) for name, value in table.items()})
 
 
@@ -68,10 +77,10 @@ def load_proxy_config(sources: Iterable[PropertySource]) -> LoadedProxyConfig:
     """
     gathered = _NAMES.gather(sources)
     try:
-        tls = TlsConfig(**gathered.tls)
+        config = ProxyConfig(**gathered.own, tls=TlsConfig(**gathered.tls))
     except InvalidParameterError as error:
-        raise SettingError(error.message, **error.context) from error
-    return LoadedProxyConfig(config=ProxyConfig(**gathered.own, tls=tls), ignored=gathered.ignored)
+        raise error_with_place(error, gathered.set_in) from error
+    return LoadedProxyConfig(config=config, ignored=gathered.ignored)
 
 
 def secret_names(source: PropertySource) -> list[str]:

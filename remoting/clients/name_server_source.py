@@ -66,6 +66,11 @@ class NameServerSource(msgspec.Struct, frozen=True):
         return NameServerSource(DNS, self.values) if self.kind == ADDRESSES else self
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts that `parse` makes it of."""
+        return tuple(f"{DNS_SCHEME}{name}" for name in self.values) if self.kind == DNS else self.values
+
+    @property
     def is_fixed(self) -> bool:
         """Whether it never says anything else."""
         return self.kind == ADDRESSES

@@ -19,9 +19,12 @@ from thermocline.remoting.settings.official_settings import (
     without_effect,
 )
 from thermocline.remoting.settings.setting_names import (
+    LONG_MAX,
     PropertySource,
     SettingNames,
+    dotted,
     environment_variable,
+    error_with_place,
 )
 from thermocline.remoting.settings.tls_config import (
     CONFIG_FILE_DEFAULT,
@@ -33,6 +36,7 @@ from thermocline.remoting.settings.tls_config import (
 
 __all__ = [
     "CONFIG_FILE_DEFAULT",
+    "LONG_MAX",
     "MACHINE",
     "NETTY_CLIENT_CONFIG",
     "NETTY_SERVER_CONFIG",
@@ -46,7 +50,9 @@ __all__ = [
     "Treatment",
     "by_name",
     "carried",
+    "dotted",
     "environment_variable",
+    "error_with_place",
     "fixed_values",
     "format_config_text",
     "honoured",

@@ -9,18 +9,28 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import Field, fields
 from typing import Any
 
 import msgspec
 
-from thermocline.remoting.errors import SettingError
+from thermocline.remoting.errors import InvalidRequestError, SettingError
 from thermocline.remoting.settings.official_settings import OfficialSetting, Treatment, resolve
 from thermocline.remoting.settings.tls_config import TlsConfig, shown_tls
 
-__all__ = ["GatheredSettings", "PropertySource", "SettingNames", "environment_variable"]
+__all__ = [
+    "LONG_MAX",
+    "GatheredSettings",
+    "PropertySource",
+    "SettingNames",
+    "dotted",
+    "environment_variable",
+    "error_with_place",
+]
 
+LONG_MAX = (1 << 63) - 1
+"""The largest number of a setting: RocketMQ's are ints and longs, and processes tell them to each other in 64 bits."""
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _TLS_FIELDS = frozenset(item.name for item in fields(TlsConfig))
 
@@ -33,11 +43,13 @@ class PropertySource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GatheredSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Values by field name: the daemon's own, and those of TlsConfig; and names that were accepted without effect."""
+    """Values by field name: the daemon's own, and those of TlsConfig; and names that were accepted without effect.
+    `set_in`: where the value of a property comes from."""
 
     own: dict[str, Any]
     tls: dict[str, Any]
     ignored: tuple[str, ...]
+    set_in: dict[str, str]
 
 
 def environment_variable(prefix: str, name: str) -> str:
@@ -45,17 +57,38 @@ def environment_variable(prefix: str, name: str) -> str:
     return prefix + _CAPITAL.sub("_", name).replace(".", "_").upper()
 
 
+def dotted(prefix: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a table in a table by their whole names: TOML reads `tls.server.mode = 1` as tables."""
+    found: dict[str, Any] = {}
+    for name, member in table.items():
+        found |= dotted(f"{prefix}.{name}", member) if isinstance(member, dict) else {f"{prefix}.{name}": member}
+    return found
+
+
+def error_with_place(error: InvalidRequestError, set_in: Mapping[str, str]) -> SettingError:
+    """Return the error of a configuration class, with the place where the property in its `setting` was set."""
+    place = set_in.get(str(error.context.get("setting")))
+    context = {**error.context, "source": place} if place is not None else error.context
+    return SettingError(error.message, **context)
+
+
 class SettingNames:
     """See the module."""
 
     def __init__(
-        self, prefix: str, *, official: Mapping[str, OfficialSetting], fields_by_name: Mapping[str, Field[Any]]
+        self,
+        prefix: str,
+        *,
+        official: Mapping[str, OfficialSetting],
+        fields_by_name: Mapping[str, Field[Any]],
+        variables_of_others: Collection[str] = (),
     ) -> None:
         """`prefix`: of the environment's variables; `official`: RocketMQ's settings by name; `fields_by_name`: by
-        property name."""
+        property name; `variables_of_others`: that begin with the prefix, too, and are another daemon's."""
         self._prefix = prefix
         self._official = official
         self._fields = fields_by_name
+        self._variables_of_others = variables_of_others
 
     def environment_variable(self, name: str) -> str:
         """Return the variable of a property."""
@@ -67,7 +100,7 @@ class SettingNames:
         values = {
             names.get(variable, variable): text
             for variable, text in environment.items()
-            if variable.startswith(self._prefix)
+            if variable.startswith(self._prefix) and variable not in self._variables_of_others
         }
         return PropertySource(place="environment", values=values)
 
@@ -78,6 +111,7 @@ class SettingNames:
             SettingError: A name is unknown, or a value cannot be one or promises what is not built.
         """
         values: dict[str, Any] = {}
+        set_in: dict[str, str] = {}
         ignored: dict[str, None] = {}
         for source in sources:
             for name, text in source.values.items():
@@ -85,6 +119,7 @@ class SettingNames:
                 item = self._fields.get(carrier)
                 if item is not None:
                     values[item.name] = _parse(carrier, resolved, default=item.default, place=source.place)
+                    set_in[carrier] = source.place
                 elif name not in self._official:
                     raise self._unknown(name, source.place)
                 elif self._official[name].treatment is Treatment.WITHOUT_EFFECT:
@@ -93,6 +128,7 @@ class SettingNames:
             own={name: value for name, value in values.items() if name not in _TLS_FIELDS},
             tls={name: value for name, value in values.items() if name in _TLS_FIELDS},
             ignored=tuple(ignored),
+            set_in=set_in,
         )
 
     def _unknown(self, name: str, place: str) -> SettingError:
@@ -112,7 +148,10 @@ def _parse(name: str, text: str, *, default: object, place: str) -> object:
         return word.lower() == "true"
     if isinstance(default, int):
         try:
-            return int(word.replace("_", ""))
+            value = int(word.replace("_", ""))
         except ValueError:
             raise SettingError(f"{name}: a whole number is needed", value=text, source=place) from None
+        if abs(value) > LONG_MAX:
+            raise SettingError(f"{name}: a whole number of 64 bits is needed", value=text, source=place)
+        return value
     return word

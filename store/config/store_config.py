@@ -9,18 +9,22 @@
     thermocline/staging/             log files on their way to full length
 
 File sizes are part of the format: a store opens only with the sizes that it was written with, here as there.
+Each setting has its property name and the range of its values in `_setting`.
 Source: MessageStoreConfig.java, StorePathConfigHelper.java, Apache RocketMQ 5.3.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from thermocline.remoting.errors import InvalidParameterError
+from thermocline.remoting.frames import FRAME_BYTES_MAX
 
 CONSUME_QUEUE_UNIT_BYTES = 20
+INT_MAX = (1 << 31) - 1
+"""Sizes and counts are ints in RocketMQ."""
 MESSAGE_DELAY_LEVEL = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 DELAY_DIGITS_MAX = 10
 """Of a delay level: the time of delivery is a number of 64 bits."""
@@ -53,82 +57,86 @@ LARGE_FOLDERS = ("consumequeue",)
 """Those with files by the ten thousand."""
 
 
+def _setting(default: Any, name: str, *, least: float | None = None, most: float | None = None) -> Any:
+    """A field with its property name and the range of its values."""
+    return field(default=default, metadata={"name": name, "least": least, "most": most})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreConfig:
-    """The store's settings. Checked when made."""
+    """The store's settings. Checked when made.
 
-    root_path: str
-    """storePathRootDir."""
-    log_file_bytes: int = 1 << 30
-    """mappedFileSizeCommitLog."""
-    queue_file_bytes: int = 300_000 * CONSUME_QUEUE_UNIT_BYTES
-    """mappedFileSizeConsumeQueue."""
-    index_slot_count: int = 5_000_000
-    """maxHashSlotNum."""
-    index_entry_count: int = 20_000_000
-    """maxIndexNum, the unused entry 0 included."""
+    Raises:
+        InvalidParameterError: A value is outside its range; the error names the property.
+    """
 
-    flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH
-    flush_interval_ms: int = 500
-    """flushIntervalCommitLog."""
-    sync_flush_timeout_ms: int = 5_000
-    """syncFlushTimeout."""
-    derived_sync_interval_ms: int = 5_000
+    root_path: str = field(metadata={"name": "storePathRootDir"})
+    log_file_bytes: int = _setting(1 << 30, "mappedFileSizeCommitLog", least=4_096, most=INT_MAX)
+    queue_file_bytes: int = _setting(
+        300_000 * CONSUME_QUEUE_UNIT_BYTES,
+        "mappedFileSizeConsumeQueue",
+        least=CONSUME_QUEUE_UNIT_BYTES,
+        most=INT_MAX,
+    )
+    index_slot_count: int = _setting(5_000_000, "maxHashSlotNum", least=1, most=INT_MAX)
+    index_entry_count: int = _setting(20_000_000, "maxIndexNum", least=2, most=INT_MAX)
+    """The unused entry 0 included."""
+
+    flush_disk_type: FlushDiskType = _setting(FlushDiskType.ASYNC_FLUSH, "flushDiskType")  # noqa: RUF009 - makes a field
+    flush_interval_ms: int = _setting(500, "flushIntervalCommitLog", least=1, most=INT_MAX)
+    sync_flush_timeout_ms: int = _setting(5_000, "syncFlushTimeout", least=1, most=INT_MAX)
+    derived_sync_interval_ms: int = _setting(5_000, "derivedSyncIntervalMs", least=1, most=INT_MAX)
     """How often queue files, queue ends and checkpoint are made durable: what recovery has to scan at most."""
 
-    message_bytes_max: int = 4 * 1024 * 1024
-    """maxMessageSize: the body's limit."""
-    topic_bytes_max: int = 127
-    system_topic_bytes_max: int = 255
+    message_bytes_max: int = _setting(4 * 1024 * 1024, "maxMessageSize", least=1, most=FRAME_BYTES_MAX)
+    """The body's limit; no request is larger than a frame."""
+    topic_bytes_max: int = _setting(127, "topicBytesMax", least=64, most=127)
+    """Longer names are none (remoting/topic_validation.py); shorter ones leave no room for the broker's own topics."""
+    system_topic_bytes_max: int = _setting(255, "systemTopicBytesMax", least=127, most=255)
     """For %RETRY% and %DLQ% topics."""
-    message_delay_level: str = MESSAGE_DELAY_LEVEL
-    """messageDelayLevel."""
+    message_delay_level: str = _setting(MESSAGE_DELAY_LEVEL, "messageDelayLevel")
 
-    file_reserved_ms: int = 72 * 3_600_000
-    """fileReservedTime: local retention by age."""
-    delete_when_hours: tuple[int, ...] = (4,)
-    """deleteWhen: hours of the day, local time, at which files past their age are deleted; empty: at any."""
-    disk_used_ratio_max: float = 0.75
-    """diskMaxUsedSpaceRatio: above it, files past their age are deleted at any hour."""
-    disk_used_ratio_force: float = 0.85
-    """diskSpaceCleanForciblyRatio: above it, whatever their age."""
-    clean_forcibly: bool = True
-    """cleanFileForciblyEnable: whether that is so; else files stay until they are past their age."""
-    disk_used_ratio_refuse: float = 0.90
-    """diskSpaceWarningLevelRatio: above it, sends are refused."""
-    delete_files_max: int = 10
-    """deleteFileBatchMax: files deleted in one round."""
+    file_reserved_ms: int = _setting(72 * 3_600_000, "fileReservedTime")
+    """Local retention by age."""
+    delete_when_hours: tuple[int, ...] = _setting((4,), "deleteWhen")
+    """Hours of the day, local time, at which files past their age are deleted; empty: at any."""
+    disk_used_ratio_max: float = _setting(0.75, "diskMaxUsedSpaceRatio", most=1)
+    """Above it, files past their age are deleted at any hour."""
+    disk_used_ratio_force: float = _setting(0.85, "diskSpaceCleanForciblyRatio", most=1)
+    """Above it, whatever their age."""
+    clean_forcibly: bool = _setting(True, "cleanFileForciblyEnable")
+    """Whether that is so; else files stay until they are past their age."""
+    disk_used_ratio_refuse: float = _setting(0.90, "diskSpaceWarningLevelRatio", most=1)
+    """Above it, sends are refused."""
+    delete_files_max: int = _setting(10, "deleteFileBatchMax", least=1, most=INT_MAX)
+    """Files deleted in one round."""
 
-    open_queue_files_max: int = 512
+    open_queue_files_max: int = _setting(512, "openQueueFilesMax", least=1, most=INT_MAX)
     """Descriptors kept open for queue files."""
 
     gaps_are_elsewhere: ClassVar[bool] = False
     """No setting: whether another place has what a queue lacks between two local messages."""
 
     def __post_init__(self) -> None:
-        self._check(self.log_file_bytes >= 4_096, "log_file_bytes")
-        self._check(
-            self.queue_file_bytes > 0 and self.queue_file_bytes % CONSUME_QUEUE_UNIT_BYTES == 0, "queue_file_bytes"
-        )
-        self._check(self.index_slot_count > 0, "index_slot_count")
-        self._check(self.index_entry_count > 1, "index_entry_count")
-        self._check(
-            0 < self.disk_used_ratio_max <= self.disk_used_ratio_force <= self.disk_used_ratio_refuse, "disk ratios"
-        )
-        for name in (
-            "open_queue_files_max",
-            "flush_interval_ms",
-            "sync_flush_timeout_ms",
-            "derived_sync_interval_ms",
-            "message_bytes_max",
-            "delete_files_max",
-        ):
-            self._check(getattr(self, name) > 0, name)
-        self._check(bool(self.delay_levels_ms), "message_delay_level")
-
-    def _check(self, holds: bool, name: str) -> None:
-        if not holds:
-            raise InvalidParameterError("impossible store setting", name=name)
+        for item in fields(self):
+            least, most = item.metadata.get("least"), item.metadata.get("most")
+            value = getattr(self, item.name)
+            if least is not None and value < least:
+                raise _outside(item.metadata["name"], f"must be at least {least}", value)
+            if most is not None and not value <= most:
+                raise _outside(item.metadata["name"], f"must be at most {_most_text(most)}", value)
+        if self.queue_file_bytes % CONSUME_QUEUE_UNIT_BYTES:
+            text = f"must be a multiple of {CONSUME_QUEUE_UNIT_BYTES}"
+            raise _outside("mappedFileSizeConsumeQueue", text, self.queue_file_bytes)
+        if not 0 < self.disk_used_ratio_max <= self.disk_used_ratio_force <= self.disk_used_ratio_refuse:
+            raise InvalidParameterError(
+                "diskMaxUsedSpaceRatio, diskSpaceCleanForciblyRatio and diskSpaceWarningLevelRatio are above 0, and"
+                " none is larger than the next",
+                setting="diskMaxUsedSpaceRatio",
+                value=self.disk_used_ratio_max,
+            )
+        if not self.delay_levels_ms:
+            raise _outside("messageDelayLevel", "needs at least one level", self.message_delay_level)
 
     @property
     def commit_log_path(self) -> str:
@@ -238,6 +246,14 @@ class SlaveStoreConfig(StoreConfig):
         return cls(**{field.name: getattr(config, field.name) for field in fields(config)})
 
 
+def _outside(name: str, text: str, value: object) -> InvalidParameterError:
+    return InvalidParameterError(f"{name} {text}", setting=name, value=value)
+
+
+def _most_text(most: float) -> str:
+    return "100 percent" if most == 1 else str(most)
+
+
 def parse_delay_levels(text: str) -> tuple[int, ...]:
     """`1s 5s 10m` -> (1000, 5000, 600000).
 
@@ -248,6 +264,6 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     for word in text.split():
         unit_ms, number = _UNIT_MS.get(word[-1]), word[:-1]
         if unit_ms is None or not (number.isascii() and number.isdecimal()) or len(number) > DELAY_DIGITS_MAX:
-            raise InvalidParameterError("impossible delay level", word=word)
+            raise _outside("messageDelayLevel", "is a list of numbers with s, m, h or d", word)
         delays_ms.append(int(number) * unit_ms)
     return tuple(delays_ms)

@@ -74,7 +74,7 @@ class ControlBroker:
     clock: Clock
     port: int
     arrived: list[ConsumeQueue]
-    retention_runs: list[None]
+    retention_runs: list[str]
     connections: list[ClientConnection] = field(default_factory=list)
 
     @property
@@ -157,13 +157,16 @@ async def control_broker(
     store = MessageStore.open(store_config, disk=disk, clock=clock, settle=settle_commits)
     settings = BrokerSettings(broker=config, store=store_config, tier=TierConfig(), clock=clock)
     arrived: list[ConsumeQueue] = []
-    retention_runs: list[None] = []
+    retention_runs: list[str] = []
 
     def note_arrived(queues: Iterable[ConsumeQueue]) -> None:
         arrived.extend(queues)
 
     async def run_retention() -> None:
-        retention_runs.append(None)
+        retention_runs.append("round")
+
+    async def delete_expired() -> None:
+        retention_runs.append("expired files")
 
     parts = await make_parts(
         settings,
@@ -183,6 +186,7 @@ async def control_broker(
             *state_processors(
                 parts,
                 run_retention=run_retention,
+                delete_expired=delete_expired,
                 ha_runtime_info=Replicas(settings, store, disk=RealDisk(), limits=LimitCounts()).runtime_info,
                 owns_ledger=lambda: False,
                 has_claimed=lambda: False,

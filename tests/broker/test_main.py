@@ -130,6 +130,8 @@ def test_a_proxy_is_planned_where_settings_ask_for_one(tmp_path: Path) -> None:
     assert plan({}) is None
     with pytest.raises(SettingError, match="count only with --proxy"):
         plan({}, grpcServerPort="0")
+    with pytest.raises(SettingError, match="count only with --proxy names=mergedProxyConfigPath"):
+        plan({"mergedProxyConfigPath": "rmq-proxy.json"})
     with pytest.raises(SettingError, match="a read-only broker has no proxy"):
         plan({"mergedProxyEnable": "true"}, is_read_only=True)
     made = plan({"mergedProxyEnable": "true"}, grpcShutdownTimeSeconds="7")

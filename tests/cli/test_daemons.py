@@ -27,6 +27,7 @@ from thermocline.client.producer.producer import Producer
 COMMAND = [sys.executable, "-m", "thermocline.cli"]
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 20
+SLAVE = ("--namesrv", "127.0.0.1:9", "--set", "brokerRole=SLAVE", "--set", "brokerId=1")
 
 
 class Daemon:
@@ -390,6 +391,7 @@ def test_the_limit_of_open_files_is_raised_by_itself(tmp_path: Path, daemon: str
         (["broker", "--set", "listenPort=99999"], 2, "listenPort"),
         (["broker", "--config", "missing.conf"], 2, "missing.conf"),
         (["broker", "--set", "inSyncReplicas=2"], 2, "brokerRole=SYNC_MASTER alone"),
+        (["broker", *SLAVE, "--recover-from", "file:///nowhere"], 2, "a slave gets its log from its master"),
         (["dev", "--set", "brokerRole=SLAVE"], 2, "a slave needs a brokerId above 0"),
         (["dev", "--set", "minInSyncReplicas=2"], 2, "minInSyncReplicas is refused: it would promise"),
         (["namesrv", "--set", "clusterTest=true"], 2, "clusterTest=true is refused"),
@@ -397,6 +399,7 @@ def test_the_limit_of_open_files_is_raised_by_itself(tmp_path: Path, daemon: str
         (["controller"], 2, "controllerDLegerPeers needs one, three or five"),
         (["controller", "--peers", "n0-127.0.0.1:9878", "--id", "n0"], 2, "controllerStorePath is needed"),
         (["namesrv", "--set", "listenPort=many"], 2, "listenPort"),
+        (["namesrv", "--set", "listenPort=99999"], 2, "listenPort must be at most 65535"),
         (["broker", "--listen", "nonsense"], 2, "HOST:PORT"),
         (["namesrv", "--listen", "nonsense"], 2, "HOST:PORT"),
     ],
@@ -409,3 +412,11 @@ def test_invalid_settings_are_refused_at_start(
     assert expected in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
+
+
+def test_dev_refuses_a_controller_that_it_would_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("THERMOCLINE_NAME_SERVER_ENABLE_CONTROLLER_IN_NAMESRV", "true")
+    assert run(["dev", "--data", str(tmp_path)]) == 2
+    assert "thermocline dev runs no controller" in capsys.readouterr().err

@@ -69,6 +69,12 @@ def test_misuse_is_exit_status_2(shell: Shell) -> None:
     shell("message", "pull", "orders", "--since", "earliest", "--offset", "3", status=2)
     shell("message", "query", "orders", "--key", "4711", "--since", "latest", status=2)
     shell("ttl", "set", "orders", "soon", status=2)
+    for option in (("--since", "now"), ("--count", "1")):
+        shell("message", "query", "orders", "--id", "4711", *option, status=2)
+        assert "--since and --count go with --key" in shell.err
+    # Without RESOURCE all policies go, not the defaults alone.
+    shell("acl", "delete", "alice", "--default", "--yes", status=2)
+    assert "--default says where the entry of RESOURCE is" in shell.err
 
 
 def test_an_unreachable_cluster_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:

@@ -353,7 +353,8 @@ def test_a_command_that_is_shown_works(
 @pytest.fixture(scope="module")
 def proxy_health_address(cluster: dict[str, str], new_module_folder: Callable[[str], Path]) -> Iterator[str]:
     """The HTTP port of a proxy of the cluster."""
-    words = ["proxy", "--namesrv", cluster["namesrv"], "--listen", FREE_ADDRESS, "--set", "healthPort=0"]
+    ports = [word for name in ("healthPort", "remotingListenPort") for word in ("--set", f"{name}=0")]
+    words = ["proxy", "--namesrv", cluster["namesrv"], "--listen", FREE_ADDRESS, *ports]
     daemon = Daemon(words, new_module_folder("proxy"))
     try:
         daemon.ready()

@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 
 from tests.controller.controller_group import controller_group
-from tests.docs.pages import DOCS, ROOT, TableRow, code, table_rows
+from tests.docs.pages import DOCS, README, ROOT, TableRow, code, table_rows
 from tests.interop import test_java_controller_mode, test_mqadmin_users
 from tests.interop.cluster import thermocline_daemons
 from tests.interop.test_mqadmin_comparison import COMMANDS, DIFFERENT, ENDLESS
+from thermocline.broker.settings.official_settings import BROKER_SETTINGS
+from thermocline.broker.tables.topic_attributes import ATTRIBUTES, apply_change
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.request_signature import Credentials
 from thermocline.remoting.response_code import ResponseCode
@@ -103,6 +106,40 @@ def test_a_command_works_when_it_prints_what_the_official_broker_does() -> None:
         else:
             assert cells["status"] == "works", name
     assert run <= COMMAND_ROWS.keys()
+
+
+NOT_YET = [row for row in rows_under("Features") if row.cells["status"] == "not yet"]
+
+
+def is_refused(text: str) -> bool:
+    """Whether a setting (`name`, or `name=value`), a topic's attribute or a command of mqadmin is refused."""
+    name, _, value = text.removeprefix("mqadmin ").partition("=")
+    if name in ATTRIBUTES:
+        try:
+            apply_change({}, {f"+{name}": value}, is_new=True)
+        except InvalidRequestError:
+            return True
+        return False
+    if name in BROKER_SETTINGS:
+        return not BROKER_SETTINGS[name].accepts(value or "true")
+    return name in COMMAND_ROWS and COMMAND_ROWS[name]["status"] == "not yet"
+
+
+@pytest.mark.parametrize("row", NOT_YET, ids=lambda row: f"line {row.line}")
+def test_what_is_not_built_is_refused(row: TableRow) -> None:
+    """Each row names what is refused because of it, and all of that is."""
+    texts = re.findall(r"`([^`]+)`", " ".join(row.cells.values()))
+    names = [text for text in texts if re.fullmatch(r"(mqadmin )?[a-zA-Z.]+(=\w+)?", text)]
+    assert names, "nothing is named that is refused"
+    assert [name for name in names if not is_refused(name)] == []
+
+
+def test_the_readme_names_what_is_not_built_and_nothing_else() -> None:
+    paragraph = README.read_text().partition("## What is not there yet")[2].strip().partition(".")[0]
+    names = [name.removeprefix("the ").casefold() for name in " ".join(paragraph.split()).split(", ")]
+    features = [row.cells["feature"].casefold() for row in NOT_YET]
+    assert [name for name in names if not any(name in feature for feature in features)] == []
+    assert [feature for feature in features if not any(name in feature for name in names)] == []
 
 
 def test_the_tests_that_features_name_are_there() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.command_lines import FREE_ADDRESS, Daemon, is_daemon
-from tests.docs.pages import DOCS, README, ROOT, code_blocks, pages
+from tests.docs.pages import DOCS, README, ROOT, code_blocks, headings, pages
 
 pytestmark = pytest.mark.xdist_group("docs-readme")
 
@@ -173,6 +173,15 @@ def test_the_spark_examples_work(
 
 @pytest.mark.parametrize("page", [*pages(), ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
-        if "://" not in target:
-            assert (page.parent / target).exists(), target
+    for target, heading in re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", page.read_text()):
+        if "://" in target:
+            continue
+        place = page.parent / target if target else page
+        assert place.exists(), target
+        if heading and place.suffix == ".md":
+            assert heading in {anchor(each) for each in headings(place)}, f"{target}#{heading}"
+
+
+def anchor(heading: str) -> str:
+    """What a link to the heading ends in."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

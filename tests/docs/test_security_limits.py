@@ -11,6 +11,7 @@ from thermocline.broker.pops.pop_admission import ATTEMPT_CHARACTERS_MAX
 from thermocline.broker.process.loop_turns import JOBS_MAX
 from thermocline.broker.processors.hand_off import RECEIPT_CHARACTERS_MAX
 from thermocline.broker.processors.messages.cold_flow import THRESHOLDS_MAX
+from thermocline.broker.processors.topic import QUEUES_MAX
 from thermocline.broker.pulls import WAITING_CHARACTERS_MAX
 from thermocline.broker.pulls.cold_pull_limits import COLD_PULLS_CONNECTION_MAX, COLD_PULLS_MAX
 from thermocline.broker.pulls.request_expressions import CHARS_KEPT_MAX, EXPRESSIONS_KEPT_MAX, TAGS_CHARS_MAX
@@ -66,6 +67,7 @@ BOUNDS = {
     "calls of the broker to one client without an answer": (ConnectionLimits().calls_pending_max,),
     "characters of the attempt id of a POP": (ATTEMPT_CHARACTERS_MAX,),
     "characters of the id of a receipt by which a group is handed over": (RECEIPT_CHARACTERS_MAX,),
+    "queues of a topic": (QUEUES_MAX,),
 }
 """Bounds without a setting."""
 

@@ -66,7 +66,10 @@ def test_the_later_source_wins(tmp_path: Path) -> None:
         ("listenport", "1", "did you mean listenPort"),
         ("listenPort", "many", "a whole number"),
         ("orderMessageEnable", "perhaps", "true or false"),
-        ("brokerExpiryMs", "1", "at least 100"),
+        ("brokerExpiryMs", "1", "brokerExpiryMs must be at least 100 .*source=flag"),
+        ("brokerExpiryMs", str(1 << 70), "brokerExpiryMs: a whole number of 64 bits"),
+        ("listenPort", "65536", "listenPort must be at most 65535"),
+        ("tls.server.mode", "sometimes", "source=flag"),
     ],
 )
 def test_mistakes_are_named(name: str, text: str, error: str) -> None:

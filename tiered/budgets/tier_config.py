@@ -125,39 +125,39 @@ class TierConfig:
             minimum = minimums.get(item.name)
             value = getattr(self, item.name)
             if minimum is not None and value < minimum:
-                raise InvalidRequestError("setting is too small", setting=item.name, value=value, minimum=minimum)
+                raise _too_small(item.name, value, minimum)
         if self.is_enabled:
-            check_store_url(self.cold_url)
+            try:
+                check_store_url(self.cold_url)
+            except InvalidRequestError as error:
+                raise InvalidRequestError(error.message, **{**error.context, "setting": "coldUrl"}) from error
         if self.fencing not in list(FencingMode):
             raise InvalidRequestError(
-                f"coldFencing is {' or '.join(FencingMode)}", setting="fencing", value=self.fencing
+                f"coldFencing is {' or '.join(FencingMode)}", setting="coldFencing", value=self.fencing
             )
         if self.directory_readers not in list(Readers):
             raise InvalidRequestError(
                 f"coldDirectoryReaders is {', '.join(Readers)}",
-                setting="directory_readers",
+                setting="coldDirectoryReaders",
                 value=self.directory_readers,
             )
         if self.full_policy not in list(FullPolicy):
             raise InvalidRequestError(
-                f"coldFullPolicy is {' or '.join(FullPolicy)}", setting="full_policy", value=self.full_policy
+                f"coldFullPolicy is {' or '.join(FullPolicy)}", setting="coldFullPolicy", value=self.full_policy
             )
         least_requests = requests_per_hour_min(self.state_interval_ms)
         if self.requests_per_hour and self.requests_per_hour < least_requests:
-            raise InvalidRequestError(
-                "setting is too small",
-                setting="requests_per_hour",
-                value=self.requests_per_hour,
-                minimum=least_requests,
-            )
+            raise _too_small("requests_per_hour", self.requests_per_hour, least_requests)
         if self.reserve_bytes and self.reserve_bytes < RESERVE_BYTES_MIN:
-            raise InvalidRequestError(
-                "setting is too small", setting="reserve_bytes", value=self.reserve_bytes, minimum=RESERVE_BYTES_MIN
-            )
+            raise _too_small("reserve_bytes", self.reserve_bytes, RESERVE_BYTES_MIN)
         if not 1 <= self.compression_level <= 19:
-            raise InvalidRequestError("zstd level is 1 to 19", compression_level=self.compression_level)
+            raise InvalidRequestError(
+                "coldCompressionLevel is 1 to 19", setting="coldCompressionLevel", value=self.compression_level
+            )
         if self.frame_bytes > self.segment_bytes:
-            raise InvalidRequestError("a frame is larger than a segment", frame_bytes=self.frame_bytes)
+            raise InvalidRequestError(
+                "a frame is larger than a segment (coldSegmentBytes)", setting="coldFrameBytes", value=self.frame_bytes
+            )
 
     @property
     def fencing_mode(self) -> FencingMode:
@@ -178,3 +178,14 @@ class TierConfig:
     def is_enabled(self) -> bool:
         """True when there is a cold tier."""
         return self.cold_url != NONE_URL
+
+
+def property_name(field_name: str) -> str:
+    """The property of a field: `coldSegmentBytes` of `segment_bytes`."""
+    first, *rest = field_name.removeprefix("cold_").split("_")
+    return "cold" + "".join(word.capitalize() for word in (first, *rest))
+
+
+def _too_small(field_name: str, value: int, least: int) -> InvalidRequestError:
+    name = property_name(field_name)
+    return InvalidRequestError(f"{name} must be at least {least}", setting=name, value=value)

@@ -18,16 +18,13 @@ _UNREAD = "release 5.5.0 does not read it"
 _METRICS_ADVICE = (
     "healthPort opens GET /metrics for Prometheus, with names that begin with thermocline_ instead of rocketmq_"
 )
-_REPLICAS_ADVICE = (
-    "flushDiskType=SYNC_FLUSH guards against a power cut; coldUrl keeps what is committed when the disk is lost"
-)
 _LOG_ADVICE = "--log-level says how much is logged"
 
 BROKER_CONFIG: tuple[OfficialSetting, ...] = (
     # -- identity, addresses, registration
     *honoured({"brokerClusterName": "DefaultCluster"}),
     *honoured({"brokerName": MACHINE}, "default: broker-a; RocketMQ takes the host's name"),
-    *honoured({"brokerId": "0"}, "another one needs brokerRole=SLAVE"),
+    *honoured({"brokerId": "0"}, "another one needs brokerRole=SLAVE, or is -1 under a controller"),
     *honoured({"brokerIP1": MACHINE}),
     *honoured({"listenPort": "6888"}, "default: 10911, as a broker of RocketMQ listens on when it is started"),
     *honoured({"namesrvAddr": MACHINE, "regionId": "DefaultRegion"}),

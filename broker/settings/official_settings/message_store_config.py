@@ -16,8 +16,9 @@ _UNREAD = "release 5.5.0 does not read it"
 _LOCK = "lock between threads: one thread appends"
 _TRANSIENT_POOL = "buffer in front of the log: messages are written to the log itself"
 
-_DISK_ADVICE = (
-    "flushDiskType=SYNC_FLUSH guards against a power cut; coldUrl keeps what is committed when the disk is lost"
+_REPLICAS_ADVICE = (
+    "replicas keep messages on several brokers: enableControllerMode with controllers, or brokerRole=SYNC_MASTER with"
+    " inSyncReplicas"
 )
 _LOG_ADVICE = "--log-level says how much is logged"
 
@@ -33,7 +34,7 @@ MESSAGE_STORE_CONFIG: tuple[OfficialSetting, ...] = (
     ),
     *without_effect("information about a replica set", {"totalReplicas": "1"}),
     *honoured({"minInSyncReplicas": "1", "allAckInSyncStateSet": "false"}, _UNDER_CONTROLLER),
-    *refused("a count of replicas that adapts itself", {"enableAutoInSyncReplicas": "false"}, advice=_DISK_ADVICE),
+    *refused("a count of replicas that adapts itself", {"enableAutoInSyncReplicas": "false"}, advice=_REPLICAS_ADVICE),
     *refused(
         "a log that a DLedger group of brokers agrees on",
         {
@@ -43,7 +44,7 @@ MESSAGE_STORE_CONFIG: tuple[OfficialSetting, ...] = (
             "dLegerSelfId": "",
             "preferredLeaderId": "",
         },
-        advice=_DISK_ADVICE,
+        advice=_REPLICAS_ADVICE,
     ),
     *honoured({"haMasterAddress": ""}),
     *honoured(
@@ -53,7 +54,7 @@ MESSAGE_STORE_CONFIG: tuple[OfficialSetting, ...] = (
         {"storePathBrokerIdentity": ""}, "default: brokerIdentity in storePathRootDir; counts under a controller"
     ),
     *honoured({"storePathEpochFile": ""}, "only the file epochFileCheckpoint of storePathRootDir is accepted"),
-    *refused("a log that is written twice", {"duplicationEnable": "false"}, advice=_DISK_ADVICE),
+    *refused("a log that is written twice", {"duplicationEnable": "false"}, advice=_REPLICAS_ADVICE),
     *honoured({"haListenPort": "10912"}, "default: listenPort + 1, as a broker of RocketMQ sets it"),
     *honoured(
         {
@@ -97,9 +98,9 @@ MESSAGE_STORE_CONFIG: tuple[OfficialSetting, ...] = (
             "mappedFileSizeTimerLog": "104857600",
             "maxHashSlotNum": "5000000",
             "maxIndexNum": "20000000",
-            "maxMessageSize": "4194304",
         }
     ),
+    *honoured({"maxMessageSize": "4194304"}, "at most 16777216, as no request is larger"),
     *without_effect("queues with extension files are refused", {"mappedFileSizeConsumeQueueExt": "50331648"}),
     *without_effect(
         "prefilter of message filters: results are the same without it", {"bitMapLengthConsumeQueueExt": "64"}

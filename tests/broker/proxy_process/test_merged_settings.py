@@ -58,6 +58,11 @@ def test_the_proxys_own_settings_stand_above_the_brokers(tmp_path: Path) -> None
     assert (config.namesrv, config.grpc_port, config.bind_address) == ("192.0.2.3:9876", 1234, "127.0.0.3")
 
 
+def test_the_proxy_asks_every_address_of_a_name_where_the_broker_does(tmp_path: Path) -> None:
+    settings = broker(tmp_path, namesrvAddr="names.example:9876;more.example:9876", fetchNameSrvAddrByDnsLookup="true")
+    assert config_of(settings).namesrv == "dns://names.example:9876;dns://more.example:9876"
+
+
 def test_name_servers_of_an_address_server_are_those_of_the_proxy_too(tmp_path: Path) -> None:
     settings = broker(tmp_path, namesrvAddr="", fetchNamesrvAddrByAddressServer="true", namesrvDomain="192.0.2.4:8080")
     assert config_of(settings).namesrv == "http://192.0.2.4:8080/rocketmq/nsaddr"

@@ -113,6 +113,19 @@ def test_toml_has_tables_or_property_names() -> None:
     assert loaded.tier.cold_url == "file:///data/cold"
 
 
+def test_toml_reads_names_with_points_without_quotes_as_tables() -> None:
+    data = b"""
+        tls.enable = true
+        tls.server.mode = "enforcing"
+        rocketmq.namesrv.domain = "names:80"
+        [store]
+        root_path = "/data/store"
+    """
+    loaded = load_settings([file_source("broker.toml", data)])
+    assert (loaded.tls.outgoing, loaded.tls.server_mode) == (True, "enforcing")
+    assert loaded.broker.name_server_domain == "names:80"
+
+
 def test_the_environment_stands_above_files_and_below_flags() -> None:
     environment = {
         "THERMOCLINE_BROKER_NAME": "from-environment",
@@ -162,18 +175,24 @@ def test_the_address_server_of_rocketmqs_properties(source: PropertySource) -> N
         ("deleteWhen", "25", "hours of the day"),
         ("storePathCommitLog", "/elsewhere", "storePathCommitLog can only be commitlog in storePathRootDir"),
         ("storePathIndex", "/elsewhere/index", "storePathIndex can only be index in storePathRootDir"),
-        ("messageDelayLevel", "1s 5x", "delay level"),
-        ("coldSegmentBytes", "1", "too small"),
+        ("messageDelayLevel", "1s 5x", "messageDelayLevel is a list of numbers with s, m, h or d"),
+        ("messageDelayLevel", "", "messageDelayLevel needs at least one level"),
+        ("coldSegmentBytes", "1", "coldSegmentBytes must be at least 65536"),
         ("coldUrl", "ftp://elsewhere", "an object store is"),
         ("coldUrl", "s3://bucket?storage_class=GLACIER", "restored first"),
-        ("mappedFileSizeConsumeQueue", "21", "impossible store setting"),
-        ("deleteFileBatchMax", "0", "impossible store setting"),
-        ("messageDelayLevel", " ", "impossible store setting"),
-        ("fileReservedTime", "-1", "kept for a time"),
+        ("mappedFileSizeConsumeQueue", "21", "mappedFileSizeConsumeQueue must be a multiple of 20"),
+        ("flushIntervalCommitLog", "0", "flushIntervalCommitLog must be at least 1"),
         ("fileReservedTime", "inf", "fileReservedTime: a number is needed"),
-        ("fileReservedTime", "9223372036854775807", "64 bits"),
+        ("diskSpaceWarningLevelRatio", "120", "diskSpaceWarningLevelRatio must be at most 100 percent"),
+        ("slaveTimeout", str(1 << 70), "slaveTimeout: a whole number of 64 bits is needed"),
+        # No request is larger, and no topic has a longer name: more would promise what is not kept.
+        ("maxMessageSize", str(32 << 20), "maxMessageSize must be at most 16777216"),
+        ("topicBytesMax", "200", "topicBytesMax must be at most 127"),
+        ("fileReservedTime", "-1", "kept for a time"),
         ("diskSpaceWarningLevelRatio", "inf", "a number is needed"),
         ("messageTtlMs", "99999999999999999999", "messageTtlMs: a whole number of 64 bits"),
+        ("deleteFileBatchMax", "0", "deleteFileBatchMax must be at least 1"),
+        ("messageDelayLevel", " ", "messageDelayLevel needs at least one level"),
     ],
 )
 def test_an_invalid_setting_is_reported_with_its_name(name: str, value: str, error: str) -> None:
@@ -198,6 +217,32 @@ def test_an_unreadable_file_is_reported_with_its_path(path: str, data: bytes, er
 def test_an_unknown_variable_of_ours_is_an_error() -> None:
     with pytest.raises(InvalidParameterError, match="did you mean"):
         load(environment_source({"THERMOCLINE_BROKER_NAM": "x"}))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"brokerPermission=9", b"maxMessageSize=0", b"coldFrameBytes=1", b"tlsHandshakesMax=0", b"slaveTimeout=x"),
+        *(b"quotas=topic", b"coldUrl=ftp://x", b"authenticationWhitelist=x", b"initAuthenticationUser=x"),
+    ],
+)
+def test_a_value_that_cannot_be_one_is_reported_with_the_place_where_it_stands(line: bytes) -> None:
+    name = line.decode().partition("=")[0]
+    with pytest.raises(SettingError, match=rf"{name}\b.* source=broker\.conf"):
+        load(file_source("broker.conf", line))
+
+
+def test_variables_of_controllers_and_of_commands_that_ask_them_are_passed_over() -> None:
+    """One environment may serve a broker, a controller beside it, and the operator's shell."""
+    environment = {
+        "THERMOCLINE_CONTROLLERS": "10.0.0.1:9878",
+        "THERMOCLINE_CONTROLLER_CONTROLLER_STORE_PATH": "/srv/controller",
+        "THERMOCLINE_CONTROLLER_ADDR": "10.0.0.1:9878",
+        "THERMOCLINE_CONTROLLER_HEART_BEAT_TIMEOUT_MILLS": "8000",
+    }
+    loaded = load(environment_source(environment))
+    assert loaded.broker.controller_addresses == "10.0.0.1:9878"
+    assert loaded.broker.controller_silence_ms == 8_000
 
 
 def test_a_folder_is_needed() -> None:

@@ -169,6 +169,7 @@ async def one_broker(root: Path, name: str, peers: Peers, **settings: Any) -> As
         state = state_processors(
             parts,
             run_retention=no_retention,
+            delete_expired=no_retention,
             ha_runtime_info=Replicas(
                 parts.base.settings, broker.store, disk=parts.base.disk, limits=LimitCounts()
             ).runtime_info,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -142,6 +143,20 @@ async def test_idle_timers_keep_no_file(tmp_path: Path) -> None:
         await rounds.run_retention()
         log = broker.parts.base.store.commit_log
         assert log.min_offset == log.files.last.base_offset > 0
+
+
+async def test_expired_files_go_on_request_whatever_hour_of_the_day_it_is(tmp_path: Path) -> None:
+    """All of them, more than a round deletes."""
+    later = {**GONE_AT_ONCE, "delete_when_hours": ((time.localtime().tm_hour + 12) % 24,), "delete_files_max": 2}
+    async with control_broker(tmp_path / "store", **later) as broker, rounds_of(broker, tmp_path) as rounds:
+        fill(broker, 5)
+        await rounds.sync_timers()
+        await rounds.sync_derived()
+        log = broker.parts.base.store.commit_log
+        await rounds.run_retention()
+        assert log.min_offset == 0
+        await rounds.delete_expired()
+        assert log.min_offset == log.files.last.base_offset == 5 * LOG_FILE_BYTES
 
 
 async def test_a_file_goes_when_its_waiting_messages_are_stored_anew(tmp_path: Path) -> None:

@@ -132,8 +132,9 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_what_cannot_be_a_setting_is_refused_with_its_place(name: str) -> None:
     wrong, sentence = WRONG[name]
-    with pytest.raises(SettingError, match=sentence):
+    with pytest.raises(SettingError, match=sentence) as caught:
         load_proxy_config([wrong])
+    assert caught.value.context["source"] == wrong.place
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", '{"grpcServerPort": [1]}', '{"grpcServerPort": null}'])
@@ -147,6 +148,8 @@ def test_toml_and_missing_files(tmp_path: Path) -> None:
         "grpcServerPort": "5",
         "useEndpointPortFromRequest": "true",
     }
+    dotted = b'tls.server.mode = "enforcing"\ntls.enable = true\n'
+    assert file_properties("proxy.toml", dotted).values == {"tls.server.mode": "enforcing", "tls.enable": "true"}
     with pytest.raises(SettingError, match="cannot be read"):
         load_config(config_path=tmp_path / "none.json", environment={}, flags={})
     assert environment_variable("grpcServerPort") == "THERMOCLINE_PROXY_GRPC_SERVER_PORT"

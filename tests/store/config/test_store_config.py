@@ -20,29 +20,33 @@ def test_defaults_are_apache_rocketmqs() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "name"),
     [
-        {"log_file_bytes": 100},
-        {"queue_file_bytes": 30},
-        {"queue_file_bytes": 0},
-        {"index_slot_count": 0},
-        {"index_entry_count": 1},
-        {"disk_used_ratio_max": 0.9, "disk_used_ratio_force": 0.8},
-        {"open_queue_files_max": 0},
-        {"message_delay_level": "5x"},
-        {"message_delay_level": ""},
-        {"message_delay_level": "\u00b2s"},
-        {"message_delay_level": "99999999999d"},
-        {"flush_interval_ms": 0},
-        {"sync_flush_timeout_ms": -1},
-        {"derived_sync_interval_ms": 0},
-        {"message_bytes_max": 0},
-        {"delete_files_max": 0},
+        ({"log_file_bytes": 100}, "mappedFileSizeCommitLog"),
+        ({"queue_file_bytes": 30}, "mappedFileSizeConsumeQueue"),
+        ({"queue_file_bytes": 0}, "mappedFileSizeConsumeQueue"),
+        ({"index_slot_count": 0}, "maxHashSlotNum"),
+        ({"index_entry_count": 1}, "maxIndexNum"),
+        ({"flush_interval_ms": -1}, "flushIntervalCommitLog"),
+        ({"sync_flush_timeout_ms": 0}, "syncFlushTimeout"),
+        ({"derived_sync_interval_ms": 0}, "derivedSyncIntervalMs"),
+        ({"message_bytes_max": 0}, "maxMessageSize"),
+        ({"topic_bytes_max": 0}, "topicBytesMax"),
+        ({"system_topic_bytes_max": 256}, "systemTopicBytesMax"),
+        ({"delete_files_max": 0}, "deleteFileBatchMax"),
+        ({"disk_used_ratio_max": 0.9, "disk_used_ratio_force": 0.8}, "diskMaxUsedSpaceRatio"),
+        ({"disk_used_ratio_max": float("nan")}, "diskMaxUsedSpaceRatio"),
+        ({"open_queue_files_max": 0}, "openQueueFilesMax"),
+        ({"message_delay_level": "5x"}, "messageDelayLevel"),
+        ({"message_delay_level": " "}, "messageDelayLevel"),
+        ({"message_delay_level": "\u00b2s"}, "messageDelayLevel"),
+        ({"message_delay_level": "99999999999d"}, "messageDelayLevel"),
     ],
 )
-def test_impossible_settings_are_named(changes: dict[str, Any]) -> None:
-    with pytest.raises(InvalidParameterError):
+def test_impossible_settings_are_named(changes: dict[str, Any], name: str) -> None:
+    with pytest.raises(InvalidParameterError, match=name) as caught:
         StoreConfig(root_path="/store", **changes)
+    assert caught.value.context["setting"] == name
 
 
 def test_delay_levels() -> None:
