@@ -48,7 +48,8 @@ class ColdSource:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRange:
     """What a read gives of one queue: offsets [start_offset, end_offset), of which expired messages are left out.
-    `gaps`: the queue's declared holes."""
+    `gaps`: the queue's declared holes. `whole_from`: from here on `startingTimestamp` leaves no message out, as far as
+    the catalog tells; None: from `start_offset` on."""
 
     source: ColdSource
     topic: str
@@ -58,6 +59,7 @@ class QueueRange:
     end_offset: QueueOffset
     visible_from_ms: int
     gaps: QueueGaps = NO_GAPS
+    whole_from: QueueOffset | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
