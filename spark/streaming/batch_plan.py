@@ -66,7 +66,7 @@ class _QueueBatch:
 
 
 class BatchPlanner:
-    """Plans micro-batches."""
+    """Plans micro-batches; `options` are those that count for the batch's line."""
 
     def __init__(self, options: StreamOptions, *, open_store: OpenStore, may_read_live: bool) -> None:
         self._options = options
@@ -160,6 +160,7 @@ class BatchPlanner:
             holes=tuple(hole for hole in line.holes if hole[0] < end and start < hole[1]),
             is_beginning=batch.is_beginning and start <= batch.start,
             record_bytes=queue.record_bytes if queue is not None else 0,
+            starting_ms=self._options.read.starting_ms,
         )
 
     def _selection(self, batch: _QueueBatch, visible_from_ms: int) -> RowSelection:
