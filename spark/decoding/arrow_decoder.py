@@ -43,6 +43,9 @@ from thermocline.spark.decoding.offset_spans import OFFSET_MAX, OffsetSpans
 from thermocline.spark.decoding.property_columns import PropertyColumns, read_properties
 
 INT64_MAX = 2**63 - 1
+TIME_MS_MIN, TIME_MS_MAX = -62_135_596_800_000, 253_402_300_799_999
+"""The years 1 to 9999, which Spark's timestamps have. A producer may send any number as its time; one outside is null:
+by 1000 it may overflow, and a job that collects it in Python would fail."""
 
 _PROPERTY_BY_COLUMN = {"key": "KEYS", "tag": "TAGS", "msgId": "UNIQ_KEY"}
 _INTEGER_BY_COLUMN = {
@@ -141,8 +144,10 @@ class ArrowDecoder:
             field, dtype = _INTEGER_BY_COLUMN[name]
             return pa.array(heads.head[field].astype(dtype))
         if name in _TIME_BY_COLUMN:
-            microseconds = heads.integers(_TIME_BY_COLUMN[name]) * 1_000
-            return pa.array(microseconds).view(self.schema.field(name).type)
+            times = heads.integers(_TIME_BY_COLUMN[name])
+            outside: Mask = (times < TIME_MS_MIN) | (times > TIME_MS_MAX)
+            microseconds = pa.array(times * 1_000, mask=outside if bool(outside.any()) else None)
+            return microseconds.view(self.schema.field(name).type)
         if name in _COLUMNS_OF_PROPERTIES:
             assert properties is not None
             return properties.maps() if name == "properties" else properties.column(_PROPERTY_BY_COLUMN[name])

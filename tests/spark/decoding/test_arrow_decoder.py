@@ -112,6 +112,17 @@ def test_many_plain_records_are_equal_too() -> None:
     check_equal(b"".join(records))
 
 
+def test_a_producers_time_that_no_timestamp_has_is_null() -> None:
+    """Microseconds for milliseconds, say: times 1000 it was another time, or none that Python has."""
+    times = [0, -1, 253_402_300_799_999, 253_402_300_800_000, TIME_MS * 1_000, -(2**63), 2**63 - 1]
+    records = b"".join(record(offset, born_timestamp_ms=time) for offset, time in enumerate(times))
+    batch = ArrowDecoder(["bornTimestamp", "timestamp"]).decode(records)
+    batch.validate(full=True)
+    born = batch.column(0).cast(pa.int64()).to_pylist()
+    assert born == [0, -1_000, 253_402_300_799_999_000, None, None, None, None]
+    assert batch.column(1).null_count == 0
+
+
 def test_no_records_give_an_empty_batch() -> None:
     batch = ArrowDecoder(ALL_COLUMNS).decode(b"")
     assert batch.num_rows == 0
