@@ -120,9 +120,9 @@ class LiveReader:
                         self._lose(part, start, end)
                 first_seen |= pulled.first_offset is not None
                 for body in _joined(pulled.bodies):
-                    batch = decoder.decode(body, selection)
-                    for row in range(0, batch.num_rows, read.batch_rows_max):
-                        yield batch.slice(row, read.batch_rows_max)
+                    for batch in decoder.decode_bounded(body, selection):
+                        for row in range(0, batch.num_rows, read.batch_rows_max):
+                            yield batch.slice(row, read.batch_rows_max)
         self._client.run(self._check_incarnation(part))
 
     async def _fill(self, part: LivePart, windows: Sequence[PullWindow]) -> None:
