@@ -1,7 +1,7 @@
 """check_json_schema: which schemas JSON bodies can be read by, as `from_json` has it.
 
-A body may lack any column, and a value of another type is null: so no column may be NOT NULL, or Spark would take a
-null for a value. Keys of a map are strings.
+A body may lack any column, and a value of another type is null: so no column may be NOT NULL, of which a null
+fails Spark's tasks. Keys of a map are strings.
 """
 
 from __future__ import annotations

@@ -107,7 +107,15 @@ class ColdView:
             found = False
             for prefix_url, under in possible_prefixes(url):
                 store = self._open_store(prefix_url, self._options.store)
-                roots = store.run(broker_roots(store.store, under))
+                try:
+                    roots = store.run(broker_roots(store.store, under))
+                except InvalidRequestError as error:
+                    if self._places_at_s is None:
+                        raise
+                    # Folders have come meanwhile, perhaps the query's own output.
+                    logger.warning("brokers that are new are not found, the query goes on without them error=%s", error)
+                    found = True
+                    break
                 for root in roots:
                     if (prefix_url, root) not in self._brokers:
                         self._add(_BrokerView(store, prefix_url, root, frozenset(self._options.topics)))

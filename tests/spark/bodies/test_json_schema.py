@@ -39,6 +39,6 @@ def test_what_from_json_takes_is_taken() -> None:
     ],
 )
 def test_what_it_does_not_take_is_refused_by_name(field: t.StructField, sentence: str) -> None:
-    """A null in a column that is NOT NULL reached Spark, which reads it as a value; other types failed in the tasks."""
+    """All of them failed in tasks, by Java's or Python's words: a null where there may be none, an assertion."""
     with pytest.raises(InvalidRequestError, match=sentence):
         BodyBatches.of(OPTIONS, table(field))

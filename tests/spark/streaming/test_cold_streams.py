@@ -22,6 +22,7 @@ from thermocline.remoting.errors import (
     TopicNotFoundError,
     UnavailableError,
 )
+from thermocline.spark.access.store_url import STRANGERS_MAX
 from thermocline.spark.reading.pruning_filters import SimpleFilter, filters_text
 from thermocline.spark.streaming.live_client import close_live_clients
 from thermocline.spark.streaming.offset_line import OffsetLine
@@ -291,6 +292,25 @@ def test_starting_offsets_wait_for_a_broker_that_is_away(tier: ColdTier) -> None
     with pytest.raises(UnavailableError, match="a broker does not answer, and the ends of its queues are needed"):
         MicroBatches(Journal(), tier.url, startingOffsets='{"orders": {"0": 20}}', **away).run_batch()
     close_live_clients()
+
+
+def test_a_running_query_goes_on_when_many_folders_come_beside_its_brokers(tier: ColdTier, tmp_path: Path) -> None:
+    """As its own output, by day; a query that begins there is refused, as it may miss brokers."""
+    log = flights("orders", 100, queue_count=1)
+    tier.seal(log, ends={0: 50})
+    journal = Journal()
+    query = MicroBatches(journal, tier.url)
+    assert query.run_batch()
+    for day in range(STRANGERS_MAX + 1):
+        file = tmp_path / "week" / f"day={day:03}" / "part.parquet"
+        file.parent.mkdir(parents=True)
+        file.touch()
+    tier.seal(log, starts={0: 50})
+    assert query.run_batch()
+    assert places(journal.rows) == wanted(log)
+    with pytest.raises(InvalidRequestError, match="more than 100 other folders"):
+        MicroBatches(journal, tier.url).run_batch()
+    MicroBatches(journal, f"{tier.url}/test").run_available()
 
 
 def test_every_url_of_a_stream_is_that_of_a_cold_tier(tier: ColdTier, tmp_path: Path) -> None:
