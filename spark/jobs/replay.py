@@ -144,7 +144,7 @@ def catch_up(
 def repeated_arguments(
     output_format: OutputFormat, body: BodyForm, partitions: Sequence[str], *, from_group: str | None, receipt: str
 ) -> dict[str, object]:
-    """What a continued run must repeat besides what it reads; stored beside the output, so without a URL's keys."""
+    """The arguments that a continued run must repeat. They are stored beside the output, so without a URL's keys."""
     return {
         "output_format": output_format,
         "body": body,
