@@ -15,7 +15,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.errors import InvalidRequestError, ObjectNotFoundError
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PATTERN_CHARACTERS = frozenset("*?[]{}\\")
+_URL_CHARACTERS = frozenset("#%")
 
 Engine = Literal["direct", "s3a"]
 ENGINES = ("direct", "s3a")
@@ -203,14 +204,18 @@ def check_s3a_options(options: Mapping[str, str]) -> None:
 
 
 def s3a_url(url: str) -> str:
-    """The URL as Hadoop opens it; InvalidRequestError for what only the direct engine understands."""
+    """The URL as Hadoop opens it, which takes %20 for what it says; InvalidRequestError for what only the direct engine
+    understands."""
     parts = urlsplit(url)
     if parts.query:
         raise InvalidRequestError(
             'with engine="s3a" the endpoint is fs.s3a.endpoint, not part of the URL', url=masked_url(url)
         )
-    if not _PATTERN_CHARACTERS.isdisjoint(url):
+    path = unquote(parts.path)
+    if not _PATTERN_CHARACTERS.isdisjoint(url + path):
         raise InvalidRequestError(
             'with engine="s3a" Spark would take this URL for a pattern of names', url=masked_url(url)
         )
-    return parts._replace(scheme="s3a").geturl() if parts.scheme == "s3" else url
+    if parts.fragment or not _URL_CHARACTERS.isdisjoint(path):
+        raise InvalidRequestError('with engine="s3a" a path without # and % is read', url=masked_url(url))
+    return parts._replace(scheme="s3a" if parts.scheme == "s3" else parts.scheme, path=path).geturl()

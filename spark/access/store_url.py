@@ -24,7 +24,8 @@ from thermocline.tiered.stores import open_object_store, parse_s3_url
 from thermocline.tiered.wrappers import RetryingObjectStore
 
 S3_SCHEMES = ("s3a", "s3")
-# How many folders that are no brokers are stepped over before the URL is taken for a wrong one.
+# How many folders that are no brokers are stepped over. A URL with more and no broker is taken for a wrong one; with
+# more beside brokers it is refused, as a read without some brokers would look whole.
 STRANGERS_MAX = 100
 _LAST_CHARACTER = "\U0010ffff"
 
@@ -58,6 +59,9 @@ async def broker_roots(store: ObjectStore, under: str) -> list[str]:
     """The roots (cluster/broker) with a ledger whose names start with `under`: "", "cluster/" or "cluster/broker/".
 
     About two list requests for each, none when `under` is a whole root.
+
+    Raises:
+        InvalidRequestError: There are brokers, and so many other folders that some brokers may not be found.
     """
     if under.count("/") == 2:
         root = under.rstrip("/")
@@ -65,7 +69,7 @@ async def broker_roots(store: ObjectStore, under: str) -> list[str]:
     roots: list[str] = []
     strangers_count = 0
     start_after = ""
-    while strangers_count < STRANGERS_MAX:
+    while True:
         first = ""
         async for info in store.list(under, start_after=start_after):
             first = info.key
@@ -77,6 +81,14 @@ async def broker_roots(store: ObjectStore, under: str) -> list[str]:
             roots.append(root)
         else:
             strangers_count += 1
+        if strangers_count > STRANGERS_MAX:
+            if roots:
+                raise InvalidRequestError(
+                    f"there are more than {STRANGERS_MAX} other folders beside the brokers, so that some brokers may"
+                    " not be found; name one cluster: URL/cluster",
+                    found=" ".join(roots),
+                )
+            break
         start_after = first if root == first else f"{root}/{_LAST_CHARACTER}"
     return roots
 

@@ -11,6 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from thermocline.spark.bodies.body_columns import BODY, BodyColumns, BodyOptions
+from thermocline.spark.bodies.json_schema import check_json_schema
 from thermocline.spark.decoding.message_columns import choose_columns
 
 VALUE = "value"
@@ -25,7 +26,9 @@ class BodyBatches:
 
     @classmethod
     def of(cls, options: BodyOptions, schema: StructType) -> BodyBatches:
-        """`schema`: what Spark made of the source's schema."""
+        """`schema`: what Spark made of the source's schema. InvalidRequestError: no JSON can be read by it."""
+        if options.format == "json":
+            check_json_schema(schema[BODY].dataType)
         return cls(options, to_arrow_schema(schema, timezone="UTC"))
 
     def append(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

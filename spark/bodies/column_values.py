@@ -196,5 +196,8 @@ def _simple_name(kind: pa.DataType) -> str:
 
 
 def _found(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:  # arrays in arrays in arrays
+        text = f"a {type(value).__name__}"
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -184,7 +184,10 @@ def _checked(value: Any, wanted: type) -> Any:
 
 
 def _json_text(value: Any) -> str:
-    return _ENCODER.encode(value).decode()
+    try:
+        return _ENCODER.encode(value).decode()
+    except RecursionError as error:  # it was read a few calls further up
+        raise MisfitError("arrays or objects in too many others") from error
 
 
 def _word(value: Any) -> str:

@@ -14,7 +14,7 @@ import os
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -50,7 +50,7 @@ class Artifact:
 
 
 def find_artifacts(artifacts: Iterable[Artifact], settings: MavenSettings) -> list[Path]:
-    """The artifacts that are in the local repository as they have to be; sends nothing."""
+    """The artifacts that are in the local repository as they have to be; sends nothing. Raises InvalidRequestError."""
     places = [(artifact, settings.local_repository / artifact.path) for artifact in artifacts]
     return [place for artifact, place in places if _is_whole(artifact, place)]
 
@@ -59,7 +59,8 @@ def fetch_artifacts(artifacts: Iterable[Artifact], settings: MavenSettings) -> l
     """The jars' places in the local repository, in the order given, fetched where they are missing.
 
     Raises:
-        InvalidRequestError: No repository has one of them, one refuses, or the settings say that Maven is offline.
+        InvalidRequestError: No repository has one of them, one refuses, the settings say that Maven is offline, or the
+            local repository cannot be read or written.
         UnavailableError: A repository gave no answer.
         CorruptDataError: What a repository gave has another checksum.
     """
@@ -89,12 +90,28 @@ def _ensure(artifact: Artifact, settings: MavenSettings) -> Path:
 
 
 def _is_whole(artifact: Artifact, place: Path) -> bool:
-    return place.is_file() and hashlib.sha256(place.read_bytes()).hexdigest() == artifact.sha256
+    with _in_local_repository(place):
+        return place.is_file() and hashlib.sha256(place.read_bytes()).hexdigest() == artifact.sha256
+
+
+@contextlib.contextmanager
+def _in_local_repository(place: Path) -> Iterator[None]:
+    """Translate what the file system raises: a home directory may be read-only, or another user's."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidRequestError(
+            "Maven's local repository cannot be used", file=place, reason=error.strerror or str(error)
+        ) from error
 
 
 def _get(repository: Repository, artifact: Artifact) -> bytes | None:
     """What the repository has of it; None when it has none."""
-    request = urllib.request.Request(f"{repository.url}/{artifact.path}", headers={"User-Agent": "thermocline"})
+    context = {"repository": repository.repository_id, "artifact": artifact.coordinates}
+    try:
+        request = urllib.request.Request(f"{repository.url}/{artifact.path}", headers={"User-Agent": "thermocline"})
+    except ValueError as error:
+        raise InvalidRequestError("the URL of the Maven repository is none", **context) from error
     if repository.user:
         login = base64.b64encode(f"{repository.user}:{repository.password}".encode()).decode()
         request.add_unredirected_header("Authorization", f"Basic {login}")
@@ -102,7 +119,6 @@ def _get(repository: Repository, artifact: Artifact) -> bytes | None:
     if repository.proxy is not None:
         proxies = {"http": repository.proxy, "https": repository.proxy} if repository.proxy else {}
         handlers.append(urllib.request.ProxyHandler(proxies))
-    context = {"repository": repository.repository_id, "artifact": artifact.coordinates}
     try:
         with urllib.request.build_opener(*handlers).open(request, timeout=TIMEOUT_S) as answer:
             data: bytes = answer.read(ARTIFACT_BYTES_MAX)
@@ -126,9 +142,10 @@ def _keep(artifact: Artifact, place: Path, data: bytes, repository: Repository) 
             repository=repository.repository_id,
             artifact=artifact.coordinates,
         )
-    place.parent.mkdir(parents=True, exist_ok=True)
-    handle, partial_name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
     with contextlib.ExitStack() as cleanup:
+        cleanup.enter_context(_in_local_repository(place))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        handle, partial_name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
         cleanup.callback(partial(Path(partial_name).unlink, missing_ok=True))
         with os.fdopen(handle, "wb") as file:
             file.write(data)

@@ -50,9 +50,10 @@ def read_maven_settings(environment: Mapping[str, str], *, central_url: str) -> 
     """What Maven would do for a project without repositories of its own. `central_url`: of Maven's central repository.
 
     Raises:
-        InvalidRequestError: A settings file is no XML, or needs what only Maven can read.
+        InvalidRequestError: A settings file is no XML, cannot be read, or needs what only Maven can read; there is no
+            home directory.
     """
-    home = Path(environment.get("HOME") or Path.home())
+    home = _home(environment)
     files = [home / ".m2" / "settings.xml", *_files_of_installation(environment)]
     roots = [_parsed(file) for file in files if file.is_file()]
     variables = {f"env.{name}": value for name, value in environment.items()} | {"user.home": str(home)}
@@ -121,12 +122,21 @@ def _files_of_installation(environment: Mapping[str, str]) -> Iterator[Path]:
         yield Path(home) / "conf" / "settings.xml"
 
 
+def _home(environment: Mapping[str, str]) -> Path:
+    try:
+        return Path(environment.get("HOME") or Path.home())
+    except RuntimeError as error:  # a user without an entry, as containers have
+        raise InvalidRequestError("Maven's settings are in the home directory, and there is none: set HOME") from error
+
+
 def _parsed(file: Path) -> ElementTree.Element:
     """The root of a file, its names without namespace."""
     try:
         root = ElementTree.fromstring(file.read_bytes())
     except ElementTree.ParseError as error:
         raise InvalidRequestError("Maven's settings are no XML", file=file, reason=error) from error
+    except OSError as error:
+        raise InvalidRequestError("Maven's settings cannot be read", file=file, reason=error.strerror) from error
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
     return root

@@ -8,6 +8,9 @@ pay for themselves only:
   - an IPv6 host is written out by itself; IPv4 hosts are few, so each distinct one is written once;
   - irregular properties are parsed row by row.
 
+Bodies may grow a thousandfold when they are decompressed. Rows whose bodies do not fit BODIES_BYTES_MAX together are
+given as several batches, by `decode_parts`.
+
 Selection comes before decoding: rows outside the offset and time window, or with another tag or key, are dropped by
 their heads, tags and keys, and their bodies are never copied. Body checksums are not computed: cold frames carry their
 own.
@@ -15,8 +18,9 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -35,14 +39,20 @@ from thermocline.remoting.records.record_heads import (
 )
 from thermocline.remoting.records.record_layout import HOST_V4_BYTES, HOST_V6_BYTES, HOST_V6_MORE_BYTES
 from thermocline.remoting.records.sys_flag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6, compression_type
-from thermocline.spark.decoding.arrow_gather import BUFFER_BYTES_MAX, gather_pieces
+from thermocline.spark.decoding.arrow_gather import gather_pieces
 from thermocline.spark.decoding.inner_batch import inner_batches, unwrap_records
 from thermocline.spark.decoding.key_words import rows_with_keys
 from thermocline.spark.decoding.message_columns import DEFAULT_COLUMNS, arrow_schema
 from thermocline.spark.decoding.offset_spans import OFFSET_MAX, OffsetSpans
 from thermocline.spark.decoding.property_columns import PropertyColumns, read_properties
 
+BODIES_BYTES_MAX = 256 << 20
+"""Of the decompressed bodies of one batch, which are copied twice on their way into it."""
+PART_BYTES_MAX = 64 << 20
 INT64_MAX = 2**63 - 1
+TIME_MS_MIN, TIME_MS_MAX = -62_135_596_800_000, 253_402_300_799_999
+"""The years 1 to 9999, which Spark's timestamps have. A producer may send any number as its time; one outside is null:
+by 1000 it may overflow, and a job that collects it in Python would fail."""
 
 _PROPERTY_BY_COLUMN = {"key": "KEYS", "tag": "TAGS", "msgId": "UNIQ_KEY"}
 _INTEGER_BY_COLUMN = {
@@ -72,6 +82,10 @@ class RowSelection:
 EVERY_ROW = RowSelection()
 
 
+class BodiesTooLargeError(InvalidRequestError):
+    """The decompressed bodies of these records are too large for one batch; `decode_parts` gives several."""
+
+
 class ArrowDecoder:
     """Decodes records of one broker into batches of one schema. Holds no state between calls; not tied to a thread."""
 
@@ -92,14 +106,48 @@ class ArrowDecoder:
 
         Raises:
             CorruptDataError: The bytes are not whole records, or a compressed body does not decompress.
+            BodiesTooLargeError: Its bodies are too large for one batch.
         """
         return self.decode_heads(read_heads(records), selection)
+
+    def decode_bounded(
+        self, records: bytes | bytearray | memoryview | Bytes, selection: RowSelection = EVERY_ROW
+    ) -> Iterator[pa.RecordBatch]:
+        """The same in one batch, or in several where the bodies are too large for one. Raises CorruptDataError."""
+        heads = read_heads(records)
+        try:
+            batch = self.decode_heads(heads, selection)
+        except BodiesTooLargeError:
+            yield from self.decode_parts(heads, selection)
+        else:
+            yield batch
+
+    def decode_parts(self, heads: RecordHeads, selection: RowSelection = EVERY_ROW) -> Iterator[pa.RecordBatch]:
+        """The selected rows in batches with bodies of about PART_BYTES_MAX each; every compressed body is decompressed
+        twice. Raises CorruptDataError before the first batch."""
+        if bool(inner_batches(heads).any()):
+            heads = read_heads(unwrap_records(heads))
+        heads, _ = self._select(heads, selection)
+        sizes = heads.integers("body_bytes")
+        for row in self._compressed_rows(heads):
+            sizes[row] = len(_decompressed(heads, row))
+        starts, part_bytes = [0], 0
+        for row, size_bytes in enumerate(sizes.tolist()):
+            if part_bytes and part_bytes + size_bytes > PART_BYTES_MAX:
+                starts.append(row)
+                part_bytes = 0
+            part_bytes += size_bytes
+        for start, end in pairwise([*starts, len(heads)]):
+            yield self._batch(heads.select(np.arange(start, end)), None)
 
     def decode_heads(self, heads: RecordHeads, selection: RowSelection = EVERY_ROW) -> pa.RecordBatch:
         """The same for records whose heads the caller has read and looked at."""
         if bool(inner_batches(heads).any()):
             heads = read_heads(unwrap_records(heads))
-        heads, properties = self._select(heads, selection)
+        return self._batch(*self._select(heads, selection))
+
+    def _batch(self, heads: RecordHeads, properties: PropertyColumns | None) -> pa.RecordBatch:
+        """All of these rows."""
         if properties is None and not _COLUMNS_OF_PROPERTIES.isdisjoint(self._columns):
             properties = read_properties(heads)
         arrays = [self._column(name, heads, properties) for name in self._columns]
@@ -141,8 +189,10 @@ class ArrowDecoder:
             field, dtype = _INTEGER_BY_COLUMN[name]
             return pa.array(heads.head[field].astype(dtype))
         if name in _TIME_BY_COLUMN:
-            microseconds = heads.integers(_TIME_BY_COLUMN[name]) * 1_000
-            return pa.array(microseconds).view(self.schema.field(name).type)
+            times = heads.integers(_TIME_BY_COLUMN[name])
+            outside: Mask = (times < TIME_MS_MIN) | (times > TIME_MS_MAX)
+            microseconds = pa.array(times * 1_000, mask=outside if bool(outside.any()) else None)
+            return microseconds.view(self.schema.field(name).type)
         if name in _COLUMNS_OF_PROPERTIES:
             assert properties is not None
             return properties.maps() if name == "properties" else properties.column(_PROPERTY_BY_COLUMN[name])
@@ -163,34 +213,50 @@ class ArrowDecoder:
             case _:
                 raise AssertionError(f"column {name} has no decoder")
 
+    def _compressed_rows(self, heads: RecordHeads) -> list[int]:
+        """The rows whose bodies are to be decompressed for the column `value`."""
+        if not self._decompress_body or "value" not in self._columns:
+            return []
+        rows: list[int] = np.flatnonzero(
+            ((heads.sys_flags & COMPRESSED) != 0) & (heads.head["body_bytes"] > 0)
+        ).tolist()
+        return rows
+
     def _bodies(self, heads: RecordHeads) -> pa.Array:
         """Bodies, each compressed one opened by itself and put back in its place."""
         lengths = heads.integers("body_bytes")
-        sys_flags = heads.sys_flags
-        compressed: Mask = ((sys_flags & COMPRESSED) != 0) & (lengths > 0)
-        if not self._decompress_body or not bool(compressed.any()):
+        rows = self._compressed_rows(heads)
+        if not rows:
             return gather_pieces(heads.data, heads.body_starts, lengths, pa.binary())
-        view = heads.data.data
         opened: list[bytes] = []
-        for row in np.flatnonzero(compressed).tolist():
-            start = int(heads.body_starts[row])
-            try:
-                opened.append(
-                    decompress(bytes(view[start : start + int(lengths[row])]), compression_type(sys_flags[row]))
-                )
-            except CorruptDataError as error:
-                raise CorruptDataError(
-                    "a compressed body does not decompress",
-                    queue_offset=int(heads.head["queue_offset"][row]),
-                    reason=str(error),
-                ) from error
-        if sum(map(len, opened)) + int(lengths.sum()) > BUFFER_BYTES_MAX:
-            raise InvalidRequestError("the decompressed bodies pass 2 GiB; read with decompressBody=false")
+        opened_bytes = 0
+        for row in rows:
+            body = _decompressed(heads, row)
+            opened_bytes += len(body)
+            if opened and opened_bytes > BODIES_BYTES_MAX:
+                raise BodiesTooLargeError("the decompressed bodies are too large for one batch")
+            opened.append(body)
+        compressed: Mask = np.zeros(len(heads), np.bool_)
+        compressed[rows] = True
         plain = gather_pieces(heads.data, heads.body_starts[~compressed], lengths[~compressed], pa.binary())
         place = np.empty(len(heads), np.int64)
         place[~compressed] = np.arange(len(plain))
         place[compressed] = np.arange(len(plain), len(heads))
         return pa.concat_arrays([plain, pa.array(opened, pa.binary())]).take(pa.array(place))
+
+
+def _decompressed(heads: RecordHeads, row: int) -> bytes:
+    """The body of one row; CorruptDataError names its offset."""
+    start = int(heads.body_starts[row])
+    body = bytes(heads.data.data[start : start + int(heads.head["body_bytes"][row])])
+    try:
+        return decompress(body, compression_type(heads.sys_flags[row]))
+    except CorruptDataError as error:
+        raise CorruptDataError(
+            "a compressed body does not decompress",
+            queue_offset=int(heads.head["queue_offset"][row]),
+            reason=str(error),
+        ) from error
 
 
 def _topics(heads: RecordHeads) -> pa.Array:

@@ -29,6 +29,9 @@ NAME_END = 0x01
 VALUE_END = 0x02
 FILLER = 0x03  # the spare byte of a row that needs no closing
 WORD_BYTES = 8
+PAIRS_COMPARED_MAX = 64
+"""Names of a row are compared each with each, for all rows at once. A row of more pairs is searched by itself: it may
+have 8000, and all other rows would be compared as often."""
 _LOW_BYTES = np.array([(1 << (8 * length)) - 1 for length in range(WORD_BYTES + 1)], np.uint64)
 _LENGTH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
@@ -138,8 +141,8 @@ class _PairProperties:
         lengths = pairs.key_ends - pairs.key_starts
         prints = self._words ^ (lengths.astype(np.uint64) * _LENGTH_FACTOR)
         earlier: list[Integers] = []
-        longest = int(np.bincount(pairs.rows).max()) if count else 0
-        for distance in range(1, longest):
+        per_row = np.bincount(pairs.rows) if count else np.zeros(1, np.int64)
+        for distance in range(1, min(int(per_row.max()), PAIRS_COMPARED_MAX)):
             same = prints[:-distance] == prints[distance:]
             if not bool(same.any()):
                 continue
@@ -151,7 +154,19 @@ class _PairProperties:
                 for rows in (candidates, candidates + distance)
             )
             earlier.append(candidates[pc.equal(first, second).to_numpy(zero_copy_only=False)])
+        earlier.extend(map(self._repeated_pairs_of, np.flatnonzero(per_row > PAIRS_COMPARED_MAX).tolist()))
         return np.unique(np.concatenate(earlier)) if earlier else np.empty(0, np.int64)
+
+    def _repeated_pairs_of(self, row: int) -> Integers:
+        """The same of one row, name by name."""
+        pairs, last = self._pairs, dict[bytes, int]()
+        repeated: list[int] = []
+        for place in range(*np.searchsorted(pairs.rows, (row, row + 1)).tolist()):
+            name = self._text[pairs.key_starts[place] : pairs.key_ends[place]].tobytes()
+            if name in last:
+                repeated.append(last[name])
+            last[name] = place
+        return np.array(repeated, np.int64)
 
 
 class _RowProperties:

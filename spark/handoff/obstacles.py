@@ -23,6 +23,7 @@ HARMLESS_VALUES = {
     "failondataloss": "true",
     "oncorruptframe": "fail",
 }
+OF_A_TIME = "it begins at a time behind the group's position"
 OF_A_CONDITION = "it takes messages of a condition only"
 SENTENCES = {
     "endingoffsets": "it ends at chosen offsets",

@@ -9,15 +9,16 @@ One JSON object, beside the output of the job, written after the sink has succee
       "brokers": [{"broker_name": "broker-a", "root": "cluster/broker-a", "version": 41,
                    "incarnations": {"orders": 3}, "store_uuid": "4711..."}],
       "queues": [{"topic": "orders", "broker_name": "broker-a", "queue_id": 0, "start_offset": 0, "end_offset": 500000,
-                  "group_offset": null}],
+                  "group_offset": null, "whole_from": null}],
       "all_queues": true, "obstacles": [],
       "crc32": "89abcdef"
     }
 
 Ranges are half-open. An `end_offset` of -2 is a queue of which nothing was in the cold tier: the group begins at its
 beginning, as it does in queues that are not named, when all were read. `group` and `group_offset` (-1: none) say where
-the load began when it began at a group's position. What is in `obstacles` makes it no whole load: there is no offset
-behind which everything remains to be consumed.
+the load began when it began at a group's position. `whole_from`: the load began at a time, and may lack messages in
+front of this offset; null: it has all from `start_offset` on. What is in `obstacles` makes it no whole load: there is
+no offset behind which everything remains to be consumed.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class ReceiptQueue(msgspec.Struct, frozen=True, kw_only=True):
     start_offset: QueueOffset
     end_offset: QueueOffset
     group_offset: QueueOffset | None = None
+    whole_from: QueueOffset | None = None
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +96,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
                             queue_id=queue.queue_id,
                             offset=queue.end_offset,
                             expected=queue.group_offset if group == self.group else None,
-                            start=queue.start_offset,
+                            start=max(queue.start_offset, queue.whole_from or queue.start_offset),
                         )
                         for queue in self.queues
                         if (queue.topic, queue.broker_name) == (topic, broker.broker_name)

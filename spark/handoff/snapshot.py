@@ -32,7 +32,7 @@ from thermocline.spark.access.blocking_store import blocking_store
 from thermocline.spark.access.hadoop_options import read_options
 from thermocline.spark.access.store_options import store_options
 from thermocline.spark.cold_table import Engine, read_cold
-from thermocline.spark.handoff.obstacles import OF_A_CONDITION, obstacles_of
+from thermocline.spark.handoff.obstacles import OF_A_CONDITION, OF_A_TIME, obstacles_of
 from thermocline.spark.handoff.pin_keeper import PinKeeper
 from thermocline.spark.handoff.receipt import Receipt, ReceiptBroker, ReceiptQueue, write_receipt
 from thermocline.spark.handoff.same_store import ask_stores, check_same_stores, stores_of
@@ -119,7 +119,9 @@ class ColdSnapshot:
             )
             for source in plan.sources
         )
-        self.obstacles = obstacles_of(chosen)
+        self._whole_from = {_place_of(queue): queue.whole_from for queue in plan.queues}
+        is_behind_group = group is not None and any(offset is not None for offset in self._whole_from.values())
+        self.obstacles = (*obstacles_of(chosen), *((OF_A_TIME,) if is_behind_group else ()))
         """Why no group can be handed over after this load, except by force; empty when one can."""
 
     @property
@@ -188,6 +190,7 @@ class ColdSnapshot:
                     start_offset=queue.start_offset,
                     end_offset=queue.end_offset,
                     group_offset=self._group_offset((queue.topic, queue.broker_name, queue.queue_id)),
+                    whole_from=self._whole_from.get((queue.topic, queue.broker_name, queue.queue_id)),
                 )
                 for queue in self.queues
             ),

@@ -27,7 +27,7 @@ from thermocline.spark.data_source import table_schema
 from thermocline.spark.reading.cold_plan import pinned_options, resolve_plan
 from thermocline.spark.reading.read_plan import QueueRange, ReadPlan, SegmentSlice
 from thermocline.spark.reading.source_options import QueueName, read_options_from
-from thermocline.tiered.objects import VersionExpiredError, masked_url
+from thermocline.tiered.objects import VersionExpiredError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,7 +87,7 @@ class ChunkedRead:
         """Resolve a read now, or by the options of an open snapshot.
 
         Raises:
-            InvalidRequestError: An option is wrong, a topic is not there.
+            InvalidRequestError: An option is wrong, a topic is not there, two brokers have one name.
             UnavailableError: The store gave no answer, or refused.
         """
         engine, chosen = _chosen(spark, url, topic, options)
@@ -95,12 +95,6 @@ class ChunkedRead:
         # No slice is longer than a chunk.
         asked = replace(asked, partition_bytes_max=min(asked.partition_bytes_max, chunk_bytes))
         plan = resolve_plan(asked, now_ms=wall_clock_ms())
-        names = [source.broker_name for source in plan.sources]
-        if len(set(names)) < len(names):
-            raise InvalidRequestError(
-                "two clusters under this URL have brokers of one name; name one cluster: URL/cluster",
-                url=masked_url(url),
-            )
         pinned = pinned_options(plan)
         return cls(
             options=_without(chosen, _FIXED),

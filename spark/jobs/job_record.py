@@ -20,12 +20,13 @@ from typing import Any
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
 from thermocline.spark.access.store_options import HADOOP_PREFIX
 from thermocline.spark.jobs.job_files import JobFiles
-from thermocline.tiered.objects import without_options
+from thermocline.tiered.objects import masked_url, without_options
 
 FOLDER = "_thermocline"
 FORMAT_VERSION = 1
 DONE = "done"
 ON_THEIR_WAY = ("staging", "parts", "sides")
+URL_OPTIONS = ("path", "paths")
 _ARGUMENTS, _REPORT, _PLAN = "arguments.json", "report.json", "plan-"
 
 
@@ -123,11 +124,12 @@ class JobRecord:
 
 
 def harmless_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The options that select messages, by lower-cased name; without secrets and those that reach the bucket."""
+    """The options that select messages, by lower-cased name; without secrets, those that reach the bucket, and where
+    tasks report to."""
     return {
-        name.lower(): value
+        name.lower(): masked_url(value) if name.lower() in URL_OPTIONS else value
         for name, value in options.items()
-        if not name.lower().startswith(("s3.", HADOOP_PREFIX, "engine")) and value is not None
+        if not name.lower().startswith(("s3.", HADOOP_PREFIX, "engine", "metrics")) and value is not None
     }
 
 

@@ -37,6 +37,7 @@ from thermocline.spark.jobs.chunked_job import Outcome, begin, run_chunks
 from thermocline.spark.jobs.chunked_read import CHUNK_BYTES_DEFAULT, ChunkedRead, split_engine
 from thermocline.spark.jobs.file_output import FileOutput, OutputFormat, partition_columns
 from thermocline.spark.jobs.job_files import JobFiles
+from thermocline.spark.jobs.job_record import harmless_url
 from thermocline.spark.jobs.progress import Progress
 from thermocline.spark.reading.source_options import read_options_from
 
@@ -96,13 +97,7 @@ def catch_up(
     engine, others = split_engine(options or {})
     place = receipt_place(output) if receipt is None else receipt
     partitions = partition_columns(partition_by)
-    form = {
-        "output_format": output_format,
-        "body": body,
-        "partition_by": list(partitions),
-        "from_group": from_group,
-        "receipt": place,
-    }
+    form = repeated_arguments(output_format, body, partitions, from_group=from_group, receipt=place)
     with ExitStack() as held:
 
         def plan() -> ChunkedRead:
@@ -144,6 +139,19 @@ def catch_up(
         outcome=outcome,
         notes=read.notes,
     )
+
+
+def repeated_arguments(
+    output_format: OutputFormat, body: BodyForm, partitions: Sequence[str], *, from_group: str | None, receipt: str
+) -> dict[str, object]:
+    """The arguments that a continued run must repeat. They are stored beside the output, so without a URL's keys."""
+    return {
+        "output_format": output_format,
+        "body": body,
+        "partition_by": list(partitions),
+        "from_group": from_group,
+        "receipt": harmless_url(receipt),
+    }
 
 
 def _queues_of(receipt: Receipt) -> tuple[SnapshotQueue, ...]:

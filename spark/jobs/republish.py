@@ -57,7 +57,10 @@ CHUNK_BYTES_DEFAULT = 64 << 20
 """Of records, in the memory of the process that sends."""
 BATCH_BYTES_DEFAULT = 256 << 10
 BATCH_BYTES_MAX = 2 << 20
-"""Brokers take 4 MiB, with all that is around the bodies."""
+REQUEST_BYTES_MAX = 3 << 20
+"""Of a batch with all that is around its bodies: brokers take 4 MiB. Properties may be more than the bodies."""
+BATCH_HEAD_BYTES = 22
+"""Of a message in a batch, beside its body and properties."""
 ATTEMPTS_MAX = 5
 RETRY_PAUSE_S = 1.0
 SEND_TIMEOUT_MS = 10_000
@@ -269,15 +272,21 @@ def message_of(row: Mapping[str, Any], target: str) -> Message:
 
 
 def batches(messages: Iterable[Message], *, batch_bytes: int) -> Iterator[list[Message]]:
-    """Runs of messages whose bodies have about `batch_bytes` together; one that has more goes alone."""
+    """Runs of messages whose bodies have about `batch_bytes` together, and that fit one request; one that has more goes
+    alone."""
     batch: list[Message] = []
-    size_bytes = 0
+    size_bytes = request_bytes = 0
     for message in messages:
-        if batch and size_bytes + len(message.body) > batch_bytes:
+        properties_text = message.properties_text(message.unique_key)
+        message_bytes = BATCH_HEAD_BYTES + len(message.body) + len(properties_text.encode())
+        if batch and (
+            size_bytes + len(message.body) > batch_bytes or request_bytes + message_bytes > REQUEST_BYTES_MAX
+        ):
             yield batch
-            batch, size_bytes = [], 0
+            batch, size_bytes, request_bytes = [], 0, 0
         batch.append(message)
         size_bytes += len(message.body)
+        request_bytes += message_bytes
     if batch:
         yield batch
 

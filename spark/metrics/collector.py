@@ -19,6 +19,7 @@ import logging
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -112,19 +113,21 @@ class TaskMetrics:
             with connection:
                 try:
                     self._receive(connection)
-                except (OSError, ValueError) as error:
+                except (OSError, ValueError, RecursionError) as error:  # the last of deeply nested JSON
                     logger.debug("not a report of a task: %s", error)
 
     def _receive(self, connection: socket.socket) -> None:
-        connection.settimeout(REPORT_TIMEOUT_S)
+        deadline_s = time.monotonic() + REPORT_TIMEOUT_S  # for the whole line: reports of tasks wait behind it
         line = bytearray()
         while not line.endswith(b"\n"):
+            connection.settimeout(max(deadline_s - time.monotonic(), 0.001))
             data = connection.recv(REPORT_BYTES_MAX)
             line += data
             if not data or len(line) > REPORT_BYTES_MAX:
                 raise ValueError("no whole line")
         report = json.loads(line)
-        if not isinstance(report, dict) or not secrets.compare_digest(str(report.get("token")), self._token):
+        token = str(report.get("token")) if isinstance(report, dict) else ""
+        if not secrets.compare_digest(token.encode(errors="surrogatepass"), self._token.encode()):
             raise ValueError("a stranger")
         self.add(report)
         connection.sendall(RECEIVED)

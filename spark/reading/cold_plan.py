@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from thermocline.remoting.errors import (
@@ -125,9 +125,10 @@ def resolve_plan(
             object_bytes.update({(root, key): size for key, size in _object_bytes(catalog, entry).items()})
     empty = tuple(topic for topic in options.topics if topic not in found_topics)
     _check_topics(options, sources, empty, is_known)
-    _check_named(options, sources)
+    check_named(options, {source.broker_name for source in sources})
     if options.snapshot_pin is None and options.fail_on_data_loss:
         _check_queues(options, sources, queues, EmptyQueues(options, open_store=open_store))
+        _check_offsets(options, queues)
     return ReadPlan(
         snapshot_ms=moment_ms,
         sources=tuple(sources),
@@ -157,7 +158,16 @@ def _check_topics(options: ReadOptions, sources: list[ColdSource], empty: tuple[
 
 def pinned_options(plan: ReadPlan, *, pin_id: str | None = None) -> dict[str, str]:
     """Options with which another read resolves to the same versions and ranges; and to the same expiry, as long as the
-    pin of that name holds them."""
+    pin of that name holds them.
+
+    Raises:
+        InvalidRequestError: Two brokers of the plan have one name: options could say the ranges of one of them only.
+    """
+    if len({source.broker_name for source in plan.sources}) < len(plan.sources):
+        raise InvalidRequestError(
+            "two clusters under this URL have brokers of one name; name one cluster: URL/cluster",
+            brokers=" ".join(source.root for source in plan.sources),
+        )
     cuts_ms: dict[str, dict[str, int]] = {source.root: {} for source in plan.sources}
     starting: dict[str, dict[str, int]] = {}
     ending: dict[str, dict[str, int]] = {}
@@ -295,14 +305,35 @@ def _queue_ranges(
                 gaps=QueueGaps.of(
                     (hole.start_offset, hole.end_offset) for hole in entry.holes if hole.queue_id == queue_id
                 ),
+                whole_from=_whole_from(options, queue_runs, start, end, visible_from_ms),
             )
         )
     return ranges
 
 
-def _check_named(options: ReadOptions, sources: Sequence[ColdSource]) -> None:
+def _whole_from(
+    options: ReadOptions,
+    runs: Sequence[QueueRun | LostRange],
+    start: QueueOffset,
+    end: QueueOffset,
+    visible_from_ms: int,
+) -> QueueOffset | None:
+    """The offset behind all runs that hold visible messages from before `startingTimestamp`; None when no run does."""
+    starting_ms = options.starting_ms
+    if starting_ms is None or starting_ms <= visible_from_ms:
+        return None
+    earlier = [
+        run.end_offset
+        for run in runs
+        if isinstance(run, QueueRun) and run.min_store_ms < starting_ms and _holds_visible(run, visible_from_ms)
+    ]
+    found = min(max(earlier, default=start), end)
+    return found if found > start else None
+
+
+def check_named(options: ReadOptions, broker_names: Collection[str]) -> None:
     """InvalidRequestError when offsets name another topic or broker: the read would begin at the oldest message."""
-    brokers = {"", *(source.broker_name for source in sources)}
+    brokers = {"", *broker_names}
     for option, bounds in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
         topics = {topic for topic, _ in bounds.offsets}
         if topics and topics.isdisjoint(options.topics):
@@ -335,6 +366,25 @@ def _check_queues(
                 topic=",".join(options.topics),
                 brokers=",".join(sorted(source.broker_name for source in sources)),
             )
+
+
+def _check_offsets(options: ReadOptions, found: Iterable[QueueRange]) -> None:
+    """OffsetOutOfRangeError when an offset is of a queue without a message in the cold tier: it would not count."""
+    names = {
+        (each.topic, QueueName(broker_name, each.queue_id))
+        for each in found
+        for broker_name in (each.source.broker_name, "")
+    }
+    for option, bounds in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
+        for (topic, queue), offset in bounds.offsets.items():
+            is_read = topic in options.topics and options.wants_queue(queue)
+            if is_read and offset > 0 and (topic, queue) not in names:
+                raise OffsetOutOfRangeError(
+                    f"offset {offset} of queue {queue} is not in the cold tier, which has no message of the queue;"
+                    " failOnDataLoss=false reads what is there",
+                    option=option,
+                    topic=topic,
+                )
 
 
 def _holds_visible(run: QueueRun | LostRange, visible_from_ms: int) -> bool:

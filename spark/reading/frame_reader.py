@@ -20,12 +20,12 @@ import numpy as np
 import pyarrow as pa
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError, ObjectStoreUnavailableError
-from thermocline.remoting.records.record_heads import read_heads
+from thermocline.remoting.records.record_heads import RecordHeads, read_heads
 from thermocline.spark.access.blocking_store import BlockingStore, blocking_store
 from thermocline.spark.access.counted_store import CountedStore
 from thermocline.spark.access.request_counts import RequestCounts
 from thermocline.spark.access.store_options import StoreOptions
-from thermocline.spark.decoding.arrow_decoder import ArrowDecoder
+from thermocline.spark.decoding.arrow_decoder import ArrowDecoder, BodiesTooLargeError
 from thermocline.spark.decoding.message_columns import choose_columns
 from thermocline.spark.metrics.task_counts import TaskCounts
 from thermocline.spark.reading.frame_buffer import FrameBuffer
@@ -179,32 +179,39 @@ class FrameReader:
             return False
 
     def _decode(self, frames: Sequence[WantedFrame], buffer: FrameBuffer) -> Iterator[pa.RecordBatch]:
-        """Rows of frames of one slice; frame by frame when together they do not decode, to name or skip the bad one."""
+        """Rows of frames of one slice; frame by frame when together they do not decode, or are too large."""
+        batches: Iterable[pa.RecordBatch]
         try:
             batches = [self._batch(frames, buffer.records)]
-        except CorruptDataError:
-            batches = []
-            for index, frame in enumerate(frames):
-                try:
-                    batches.append(self._batch([frame], buffer.records_of(index)))
-                except CorruptDataError as error:
-                    self._losses.frame_damaged(frame, error)
+        except (CorruptDataError, BodiesTooLargeError):
+            batches = self._decode_singly(frames, buffer)
         for batch in batches:
             self._counts.rows += batch.num_rows
             for start in range(0, batch.num_rows, self._options.batch_rows_max):
                 yield batch.slice(start, self._options.batch_rows_max)
 
+    def _decode_singly(self, frames: Sequence[WantedFrame], buffer: FrameBuffer) -> Iterator[pa.RecordBatch]:
+        """The same frame by frame, to name or skip the damaged one; bodies that are too large in several batches."""
+        for index, frame in enumerate(frames):
+            records = buffer.records_of(index)
+            try:
+                decoder = self._decoder(frame.part.source.broker_name)
+                yield from decoder.decode_parts(_heads([frame], records), frame.part.selection)
+            except CorruptDataError as error:
+                self._losses.frame_damaged(frame, error)
+            else:
+                self._count([frame], records)
+
     def _batch(self, frames: Sequence[WantedFrame], records: memoryview) -> pa.RecordBatch:
         """The wanted rows of frames; CorruptDataError if their records are not those of the footer."""
         part = frames[0].part
-        heads = read_heads(records)
-        expected = np.concatenate([np.arange(frame.info.start_offset, frame.info.end_offset) for frame in frames])
-        if not np.array_equal(heads.integers("queue_offset"), expected):
-            raise CorruptDataError("the frame's records are not those of the footer", records=len(heads))
-        batch = self._decoder(part.source.broker_name).decode_heads(heads, part.selection)
+        batch = self._decoder(part.source.broker_name).decode_heads(_heads(frames, records), part.selection)
+        self._count(frames, records)
+        return batch
+
+    def _count(self, frames: Sequence[WantedFrame], records: memoryview) -> None:
         self._counts.frames_read += len(frames)
         self._counts.decoded_bytes += len(records)
-        return batch
 
     def _decoder(self, broker_name: str) -> ArrowDecoder:
         if broker_name not in self._decoders:
@@ -219,6 +226,15 @@ class FrameReader:
             store = self._open_store(url, self._options.store)
             self._stores[url] = store if self._requests is None else CountedStore(store, self._requests)
         return self._stores[url]
+
+
+def _heads(frames: Sequence[WantedFrame], records: memoryview) -> RecordHeads:
+    """The heads of the records of frames; CorruptDataError if they are not those of the footer."""
+    heads = read_heads(records)
+    expected = np.concatenate([np.arange(frame.info.start_offset, frame.info.end_offset) for frame in frames])
+    if not np.array_equal(heads.integers("queue_offset"), expected):
+        raise CorruptDataError("the frame's records are not those of the footer", records=len(heads))
+    return heads
 
 
 def fetch_ranges(frames: Iterable[WantedFrame], *, fetch_bytes: int) -> Iterator[list[WantedFrame]]:

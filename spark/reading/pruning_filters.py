@@ -2,7 +2,7 @@
 
     topic, brokerName, queueId    any comparison: a queue is read or not
     queueOffset                   comparisons, IN and their negations, as spans of offsets
-    not null                      of these and the two times: always true; is null: never
+    not null                      of these and `timestamp`: always true; is null: never
     timestamp                     bounds, by which segments and frames are pruned
     tag                           = and IN, as the option `tags`
     key                           = and IN, by the first word of the value, as the option `keys`
@@ -26,7 +26,7 @@ from thermocline.spark.decoding.key_words import words_of
 from thermocline.spark.decoding.offset_spans import EVERY_OFFSET, OFFSET_MAX, OffsetSpans
 
 MICROSECONDS_PER_MS = 1_000
-_NEVER_NULL = frozenset({"topic", "brokername", "queueid", "queueoffset", "timestamp", "borntimestamp"})
+_NEVER_NULL = frozenset({"topic", "brokername", "queueid", "queueoffset", "timestamp"})
 _OF_QUEUES: dict[str, type] = {"topic": str, "brokername": str, "queueid": int}
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {

@@ -22,6 +22,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.offsets import QueueOffset
 from thermocline.spark.decoding.arrow_decoder import INT64_MAX, RowSelection
 from thermocline.tiered.catalog import NO_GAPS, QueueGaps
@@ -29,6 +30,8 @@ from thermocline.tiered.segments import PartLocator, QueueRun, SegmentEntry
 
 TASKS_PER_QUEUE_MIN = 4
 TASK_BYTES_MIN = 4 << 20
+TASKS_MAX = 1_000_000
+"""Of one queue, or of one micro-batch; Spark's driver keeps some kilobytes of each."""
 
 ObjectName: TypeAlias = tuple[str, str]
 """Root of a broker, key of an object."""
@@ -48,7 +51,8 @@ class ColdSource:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRange:
     """What a read gives of one queue: offsets [start_offset, end_offset), of which expired messages are left out.
-    `gaps`: the queue's declared holes."""
+    `gaps`: the queue's declared holes. `whole_from`: from here on `startingTimestamp` leaves no message out, as far as
+    the catalog tells; None: from `start_offset` on."""
 
     source: ColdSource
     topic: str
@@ -58,6 +62,7 @@ class QueueRange:
     end_offset: QueueOffset
     visible_from_ms: int
     gaps: QueueGaps = NO_GAPS
+    whole_from: QueueOffset | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +146,7 @@ def cut_queue(queue: QueueRange, segments: Iterable[SegmentEntry], selection: Ro
 
 
 def pack_tasks(queues: Sequence[Sequence[SegmentSlice]], *, partition_bytes_max: int) -> list[tuple[SegmentSlice, ...]]:
-    """Tasks of about equal size from the slices of all queues."""
+    """Tasks of about equal size from the slices of all queues. Raises as `check_task_count`."""
     small_bytes = min(TASK_BYTES_MIN, partition_bytes_max)
     shared: list[SegmentSlice] = []
     tasks: list[tuple[SegmentSlice, ...]] = []
@@ -156,6 +161,18 @@ def pack_tasks(queues: Sequence[Sequence[SegmentSlice]], *, partition_bytes_max:
     return tasks
 
 
+def check_task_count(count: int) -> None:
+    """InvalidRequestError for a read that would be cut into more tasks than Spark runs: by a size of bytes for one of
+    mebibytes, say."""
+    if count > TASKS_MAX:
+        raise InvalidRequestError(
+            "the read would be cut into too many tasks; 256m are 256 MiB",
+            option="maxPartitionBytes",
+            tasks=count,
+            tasks_max=TASKS_MAX,
+        )
+
+
 def _is_wanted(run: QueueRun, selection: RowSelection) -> bool:
     """Whether any store time of the run may be wanted."""
     return run.min_store_ms < selection.end_ms and run.max_store_ms >= selection.start_ms
@@ -167,6 +184,7 @@ def _cut_evenly(slices: Sequence[SegmentSlice], partition_bytes_max: int) -> lis
         return []
     total = sum(part.raw_bytes for part in slices)
     count = max(-(-total // partition_bytes_max), min(TASKS_PER_QUEUE_MIN, total // TASK_BYTES_MIN), 1)
+    check_task_count(count)
     tasks: list[list[SegmentSlice]] = [[] for _ in range(count)]
     position = 0
     for part in slices:

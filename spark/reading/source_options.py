@@ -40,6 +40,7 @@ from typing import Any, TypeAlias
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.offsets import QueueOffset
 from thermocline.spark.access.store_options import StoreOptions, is_store_option, store_options
+from thermocline.spark.decoding.arrow_decoder import INT64_MAX
 from thermocline.spark.decoding.key_words import words_of
 from thermocline.spark.option_names import check_option_names, known_options
 from thermocline.spark.reading.pruning_filters import PruningFilters, parse_filters
@@ -67,7 +68,7 @@ _INSTEAD = {
     "coldmaxoffsetspertrigger": "maxOffsetsPerTrigger bounds the cold part and the live one",
 }
 
-_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,19})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _TRUTH = {"true": True, "false": False}
 
@@ -229,7 +230,7 @@ def parse_tags(text: str | None) -> frozenset[str] | None:
 
 def parse_time_ms(text: str, *, option: str) -> int:
     """Milliseconds since 1970 from a number of them or from ISO 8601; InvalidRequestError otherwise."""
-    if re.fullmatch(r"-?\d+", text):
+    if re.fullmatch(r"-?\d{1,19}", text) and abs(int(text)) <= INT64_MAX:
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
@@ -245,9 +246,10 @@ def parse_time_ms(text: str, *, option: str) -> int:
 def parse_size_bytes(text: str, *, option: str) -> int:
     """Bytes from `8388608` or `8m`; InvalidRequestError otherwise."""
     match = _SIZE.fullmatch(text.strip())
-    if match is None or int(match[1]) == 0:
+    size_bytes = 0 if match is None else int(match[1]) * _SIZE_UNITS[match[2].lower()]
+    if not 0 < size_bytes <= INT64_MAX:
         raise InvalidRequestError(f"{text!r} is no size; write 8388608 or 8m", option=option)
-    return int(match[1]) * _SIZE_UNITS[match[2].lower()]
+    return size_bytes
 
 
 class _Words:
@@ -306,8 +308,8 @@ def _urls(words: _Words) -> tuple[str, ...]:
         try:
             listed = json.loads(paths)
         except ValueError:
-            listed = paths.split(",")
-        urls = [str(url).strip() for url in listed]
+            listed = None
+        urls = [str(url).strip() for url in (listed if isinstance(listed, list) else paths.split(","))]
     path = words.text("path")
     if path is not None and path not in urls:
         urls.insert(0, path.strip())

@@ -10,7 +10,7 @@ estimates; offsets are exact.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.spark.decoding.arrow_decoder import RowSelection
@@ -90,7 +90,7 @@ def next_line(
         # Less than a message a queue was allowed: the queue with the largest lag moves by one.
         first = max(lags, key=lambda lag: lag.raw_bytes)
         offsets[(first.source.topic, first.queue)] = min(first.end, first.gaps.advance(first.start, 1))
-    return _with_incarnations(snapshot, OffsetLine(offsets=offsets, incarnations=start.incarnations))
+    return _with_incarnations(snapshot, replace(start, offsets=offsets))
 
 
 def _lags(snapshot: SourceSnapshot, start: OffsetLine, options: StreamOptions, targets: Targets | None) -> list[_Lag]:
@@ -152,4 +152,4 @@ def _with_incarnations(snapshot: SourceSnapshot, line: OffsetLine) -> OffsetLine
         source = snapshot.sources.get((topic, queue.broker_name))
         if source is not None:
             incarnations.setdefault((topic, queue.broker_name), source.incarnation)
-    return OffsetLine(offsets=line.offsets, incarnations=incarnations)
+    return replace(line, incarnations=incarnations)

@@ -28,7 +28,7 @@ from thermocline.remoting.offsets import QueueOffset
 from thermocline.spark.access.blocking_store import BlockingStore
 from thermocline.spark.access.store_options import StoreOptions
 from thermocline.spark.decoding.arrow_decoder import RowSelection
-from thermocline.spark.reading.read_plan import SegmentSlice
+from thermocline.spark.reading.read_plan import SegmentSlice, check_task_count
 from thermocline.spark.reading.row_choice import row_selection, wants_offsets
 from thermocline.spark.reading.source_options import QueueName
 from thermocline.spark.streaming.batch_bounds import wanted_from_ms
@@ -66,7 +66,7 @@ class _QueueBatch:
 
 
 class BatchPlanner:
-    """Plans micro-batches."""
+    """Plans micro-batches; `options` are those that count for the batch's line."""
 
     def __init__(self, options: StreamOptions, *, open_store: OpenStore, may_read_live: bool) -> None:
         self._options = options
@@ -160,6 +160,7 @@ class BatchPlanner:
             holes=tuple(hole for hole in line.holes if hole[0] < end and start < hole[1]),
             is_beginning=batch.is_beginning and start <= batch.start,
             record_bytes=queue.record_bytes if queue is not None else 0,
+            starting_ms=self._options.read.starting_ms,
         )
 
     def _selection(self, batch: _QueueBatch, visible_from_ms: int) -> RowSelection:
@@ -198,9 +199,10 @@ class BatchPlanner:
 
 
 def pack(parts: Sequence[Part], *, partition_bytes_max: int) -> list[tuple[Part, ...]]:
-    """Parts in their order, laid end to end and cut into about equal tasks."""
+    """Parts in their order, laid end to end and cut into about equal tasks. Raises as `check_task_count`."""
     total = sum(part.raw_bytes for part in parts)
     task_bytes = min(max(TASK_BYTES_MIN, -(-total // TASKS_MAX)), partition_bytes_max)
+    check_task_count(-(-total // task_bytes) if total else 0)
     tasks: list[tuple[Part, ...]] = []
     current: list[Part] = []
     room = task_bytes

@@ -66,9 +66,14 @@ class ColdView:
         self._options = options
         self._clock_s = clock_s
         self._open_store = open_store
-        self._brokers: dict[str, _BrokerView] = {}
+        self._brokers: dict[tuple[str, str], _BrokerView] = {}
         self._polled_at_s: float | None = None
         self._places_at_s: float | None = None
+
+    @property
+    def broker_names(self) -> frozenset[str]:
+        """The names of the brokers in the view."""
+        return frozenset(broker.broker_name for broker in self._brokers.values())
 
     def topics_by_broker(self, *, age_s_max: float, brokers: Collection[str] = ()) -> dict[tuple[str, str], ColdTopic]:
         """Each broker's cold messages of each topic, by (topic, broker name); at most `age_s_max` old.
@@ -84,9 +89,8 @@ class ColdView:
         now_s = self._clock_s()
         if self._polled_at_s is None or now_s - self._polled_at_s >= age_s_max:
             try:
-                broker_names = {broker.broker_name for broker in self._brokers.values()}
                 is_due = self._places_at_s is None or now_s - self._places_at_s >= PLACES_INTERVAL_S
-                if is_due or not broker_names.issuperset(brokers):
+                if is_due or not self.broker_names.issuperset(brokers):
                     self._find_brokers()
                     self._places_at_s = now_s
                 for broker in self._brokers.values():
@@ -103,14 +107,22 @@ class ColdView:
             found = False
             for prefix_url, under in possible_prefixes(url):
                 store = self._open_store(prefix_url, self._options.store)
-                roots = store.run(broker_roots(store.store, under))
+                try:
+                    roots = store.run(broker_roots(store.store, under))
+                except InvalidRequestError as error:
+                    if self._places_at_s is None:
+                        raise
+                    # Folders have come meanwhile, perhaps the query's own output.
+                    logger.warning("brokers that are new are not found, the query goes on without them error=%s", error)
+                    found = True
+                    break
                 for root in roots:
-                    if root not in self._brokers:
+                    if (prefix_url, root) not in self._brokers:
                         self._add(_BrokerView(store, prefix_url, root, frozenset(self._options.topics)))
                 found = bool(roots)
                 if found:
                     break
-            if not found and self._places_at_s is None and not self._brokers:
+            if not found and self._places_at_s is None:
                 raise ObjectNotFoundError("there is no cold tier at this URL", url=masked_url(url))
 
     def _add(self, broker: _BrokerView) -> None:
@@ -119,9 +131,9 @@ class ColdView:
             if other.broker_name == broker.broker_name:
                 raise InvalidRequestError(
                     "two brokers have one name; name the cluster in the URL: s3a://bucket/prefix/cluster",
-                    brokers=f"{other.root} {broker.root}",
+                    brokers=" ".join(f"{masked_url(each.url)} {each.root}" for each in (other, broker)),
                 )
-        self._brokers[broker.root] = broker
+        self._brokers[(broker.url, broker.root)] = broker
 
 
 class _BrokerView:
@@ -129,7 +141,7 @@ class _BrokerView:
 
     def __init__(self, store: BlockingStore, url: str, root: str, topics: frozenset[str]) -> None:
         self._store = store
-        self._url = url
+        self.url = url
         self.root = root
         self.broker_name = ""
         self._topic_names = topics
@@ -164,7 +176,7 @@ class _BrokerView:
                 lines = before.lines if before is not None and is_same else cold_lines(entry)
                 topics[(topic, self.broker_name)] = ColdTopic(
                     source=ColdSource(
-                        url=self._url, root=self.root, broker_name=self.broker_name, version=catalog.version
+                        url=self.url, root=self.root, broker_name=self.broker_name, version=catalog.version
                     ),
                     store_uuid=catalog.store_uuid,
                     entry=entry,

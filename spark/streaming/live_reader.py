@@ -20,7 +20,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -58,7 +58,8 @@ RETRY_PAUSE_MAX_S = 3.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivePart:
     """Offsets [start, end) of a queue that a task pulls. `holes` within it are declared. `is_beginning`: the query has
-    read nothing of the queue before, so that it begins where its messages do."""
+    read nothing of the queue before, so that it begins where its messages do. `starting_ms`: the store time from which
+    on the query takes messages."""
 
     topic: str
     broker_name: str
@@ -69,6 +70,7 @@ class LivePart:
     holes: tuple[Span, ...]
     is_beginning: bool
     record_bytes: int
+    starting_ms: int | None
 
     @property
     def raw_bytes(self) -> int:
@@ -103,7 +105,7 @@ class LiveReader:
             OffsetOutOfRangeError: Offsets have expired, or are gone.
             CorruptDataError: The topic was deleted and made again; or what came are no records.
         """
-        read = self._options.read
+        read = replace(self._options.read, starting_ms=part.starting_ms)
         decoder = ArrowDecoder(self._columns, broker_name=part.broker_name, decompress_body=read.decompress_body)
         queue = QueueName(part.broker_name, part.queue_id)
         selection = row_selection(read, topic=part.topic, queue=queue, start=part.start, end=part.end)
@@ -118,9 +120,9 @@ class LiveReader:
                         self._lose(part, start, end)
                 first_seen |= pulled.first_offset is not None
                 for body in _joined(pulled.bodies):
-                    batch = decoder.decode(body, selection)
-                    for row in range(0, batch.num_rows, read.batch_rows_max):
-                        yield batch.slice(row, read.batch_rows_max)
+                    for batch in decoder.decode_bounded(body, selection):
+                        for row in range(0, batch.num_rows, read.batch_rows_max):
+                            yield batch.slice(row, read.batch_rows_max)
         self._client.run(self._check_incarnation(part))
 
     async def _fill(self, part: LivePart, windows: Sequence[PullWindow]) -> None:

@@ -1,10 +1,13 @@
 """OffsetLine: the position of a stream, as Spark stores it in the query's checkpoint.
 
-    {"incarnations": {"orders": {"broker-a": 7}}, "queues": {"orders": {"broker-a/0": 1200}}, "version": 1}
+    {"incarnations": {"orders": {"broker-a": 7}}, "queues": {"orders": {"broker-a/0": 1200}},
+     "startingTimestamp": 1767225600000, "version": 1}
 
 `queues` holds the next offset of each queue. A queue without an entry is read from its oldest message at the time
 when its first batch is planned: every queue of a stream that starts at `earliest`, and queues and brokers that are
 added later. `incarnations` names the incarnation of the topic to which a broker's offsets belong.
+`startingTimestamp` is the store time that the query was begun with, 0 when with none: what a restarted query is given
+does not count. A line from before it was written down has none; then the option counts.
 
 Rules
   - Spark compares offsets as strings: keys are sorted, numbers are integers, nothing is there twice.
@@ -30,6 +33,7 @@ class OffsetLine:
 
     offsets: Mapping[tuple[str, QueueName], QueueOffset] = field(default_factory=dict)
     incarnations: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    starting_ms: int | None = None
 
     def json(self) -> dict[str, Any]:
         """The JSON that Spark stores; the same for the same line."""
@@ -39,7 +43,8 @@ class OffsetLine:
         incarnations: dict[str, dict[str, int]] = {}
         for (topic, broker_name), incarnation in self.incarnations.items():
             incarnations.setdefault(topic, {})[broker_name] = incarnation
-        return {"incarnations": _sorted(incarnations), "queues": _sorted(queues), "version": VERSION}
+        starting = {} if self.starting_ms is None else {"startingTimestamp": self.starting_ms}
+        return {"incarnations": _sorted(incarnations), "queues": _sorted(queues), **starting, "version": VERSION}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> OffsetLine:
@@ -66,6 +71,7 @@ class OffsetLine:
                     for topic, brokers in value["incarnations"].items()
                     for broker_name, incarnation in brokers.items()
                 },
+                starting_ms=int(value["startingTimestamp"]) if "startingTimestamp" in value else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptDataError("the checkpoint holds no offsets of this data source", found=value) from error

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
 from thermocline.spark.access.blocking_store import blocking_store
 from thermocline.spark.bodies.body_reader import BodyBatches
 from thermocline.spark.plain_errors import plain_errors
+from thermocline.spark.reading.cold_plan import check_named
 from thermocline.spark.reading.frame_reader import FrameReader
 from thermocline.spark.reading.read_plan import SegmentSlice
 from thermocline.spark.reading.source_options import EARLIEST, LATEST
@@ -162,17 +164,19 @@ class _Planning:
             client = live_client(options.name_servers)
             live = LiveView(client, options.read.topics, clock_s=clock_s, sleep=time.sleep)
         self._sources = StreamSources(options, ColdView(options.read, clock_s=clock_s), live)
-        self._batches = BatchPlanner(options, open_store=blocking_store, may_read_live=live is not None)
+        self._may_read_live = live is not None
         self._initial: OffsetLine | None = None
         self._targets: Targets | None = None
 
     def initial(self) -> OffsetLine:
         if self._initial is None:
             wanted = self._options.read.starting_offsets
-            needs_ends = wanted.default == LATEST or LATEST in wanted.offsets.values()
+            # Of brokers that are away, too: a queue without an entry begins at its oldest message.
+            needs_ends = {wanted.default, *wanted.offsets.values()} != {EARLIEST}
             snapshot = self._snapshot(fresh=True, wait_ms=self._options.broker_timeout_ms if needs_ends else 0)
             if snapshot.is_complete or needs_ends:
                 snapshot.check_topics(self._options.read.topics)
+            check_named(self._options.read, snapshot.broker_names)
             ends = newest_line(snapshot, self._options)
             offsets = dict(ends.offsets)
             for topic, queue in ends.offsets:
@@ -181,9 +185,14 @@ class _Planning:
                     del offsets[(topic, queue)]
                 elif offset != LATEST:
                     offsets[(topic, queue)] = offset
+            for (topic, queue), offset in wanted.offsets.items():
+                is_read = topic in self._options.read.topics and self._options.read.wants_queue(queue)
+                if is_read and queue.broker_name and offset >= 0:  # also of a queue without messages
+                    offsets[(topic, queue)] = offset
             brokers = {(topic, queue.broker_name) for topic, queue in offsets}
             incarnations = {key: value for key, value in ends.incarnations.items() if key in brokers}
-            self._initial = OffsetLine(offsets=offsets, incarnations=incarnations)
+            starting_ms = max(self._options.read.starting_ms or 0, 0)
+            self._initial = OffsetLine(offsets=offsets, incarnations=incarnations, starting_ms=starting_ms)
         return self._initial
 
     def next(self, start: OffsetLine, limit: ReadLimit) -> OffsetLine:
@@ -195,7 +204,7 @@ class _Planning:
         if not isinstance(limit, ReadAllAvailable):
             bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.trigger_bytes_max
             allowed = BatchLimit(bytes_max=bytes_max, offsets_max=self._options.trigger_offsets_max)
-        return next_line(snapshot, start, self._options, allowed, targets=self._targets)
+        return next_line(snapshot, start, self._options_of(start), allowed, targets=self._targets)
 
     def newest(self) -> dict[str, Any] | None:
         snapshot = self._snapshot()
@@ -209,7 +218,14 @@ class _Planning:
         self._check_topics(end)
         snapshot = self._snapshot()
         snapshot.check_line(end)
-        return self._batches.tasks(snapshot, start, end)
+        planner = BatchPlanner(self._options_of(end), open_store=blocking_store, may_read_live=self._may_read_live)
+        return planner.tasks(snapshot, start, end)
+
+    def _options_of(self, line: OffsetLine) -> StreamOptions:
+        """The options with the time that the query was begun with; a restarted one may have been given another."""
+        if line.starting_ms is None:
+            return self._options
+        return replace(self._options, read=replace(self._options.read, starting_ms=line.starting_ms))
 
     def _snapshot(self, *, fresh: bool = False, wait_ms: int = 0) -> SourceSnapshot:
         return self._sources.snapshot(now_ms=self._now_ms(), fresh=fresh, wait_ms=wait_ms)

@@ -82,6 +82,8 @@ class SourceSnapshot:
     sources: Mapping[tuple[str, str], TopicSource] = field(default_factory=dict)
     is_complete: bool = True
     """Whether every broker that has, or had, one of the topics has answered."""
+    broker_names: frozenset[str] = frozenset()
+    """Of the brokers in the cold tier, and of those that have one of the topics."""
 
     def queues(self, options: StreamOptions) -> Iterator[tuple[TopicSource, QueueName]]:
         """Every wanted queue, in order."""
@@ -157,7 +159,8 @@ class StreamSources:
         sources: dict[tuple[str, str], TopicSource] = {}
         for key in sorted({*cold, *live.topics}):
             sources[key] = _joined(key, cold.get(key), live.topics.get(key))
-        return SourceSnapshot(now_ms=now_ms, sources=sources, is_complete=is_complete)
+        names = self._cold.broker_names.union(broker_name for _, broker_name in live.topics)
+        return SourceSnapshot(now_ms=now_ms, sources=sources, is_complete=is_complete, broker_names=names)
 
 
 def _behind(cold: Mapping[tuple[str, str], ColdTopic], live: LiveSnapshot) -> frozenset[_Behind]:

@@ -167,7 +167,11 @@ def _may_be_stored(error: MQError) -> bool:
 
 
 def _encoded_bytes(message: Message) -> int:
-    size_bytes = len(message.body) + HEAD_BYTES + len(message.tags) + len(str(message.keys))
+    size_bytes = len(message.body) + HEAD_BYTES + _text_bytes(message.tags) + _text_bytes(str(message.keys))
     for name, value in message.properties.items():
-        size_bytes += len(name) + len(value) + 2
+        size_bytes += _text_bytes(name) + _text_bytes(value) + 2
     return size_bytes
+
+
+def _text_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))

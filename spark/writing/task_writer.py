@@ -127,6 +127,7 @@ class TaskWriter:
         Raises:
             TopicNotFoundError: A topic does not exist.
             UnavailableError: A broker or NameServer does not answer, or another attempt of the task does not end.
+            InvalidRequestError: An earlier attempt was begun with other topics.
             ClosedError: The write has ended without this attempt.
         """
         if self._options.deduplicate:
@@ -299,6 +300,16 @@ class TaskWriter:
                 topic: tuple(sorted(queue for queue in note.offsets if queue.topic == topic))
                 for topic in self._options.topics
             }
+            without = [topic for topic, queues in self._queues.items() if not queues]
+            if without and is_first:
+                raise UnavailableError("no broker takes messages for this topic now", topics=",".join(without))
+            if without:
+                raise InvalidRequestError(
+                    "this micro-batch was begun with other topics, which may hold some of its rows: repeat it with"
+                    " those, and change the topics afterwards",
+                    topics=",".join(without),
+                    begun_with=",".join(sorted({queue.topic for queue in note.offsets})),
+                )
             self._keys = RowKeys(
                 write_id=task.write_id, batch_id=task.batch_id, partition=task.partition, begun_ms=note.began_ms
             )

@@ -25,7 +25,7 @@ from thermocline.remoting.errors import (
 )
 from thermocline.spark import Side, catch_up, compare, counts, key_history, read_cold, task_metrics
 from thermocline.spark.access.store_options import store_options
-from thermocline.spark.cold_table import BINARY_FILE_BYTES_SETTING
+from thermocline.spark.cold_table import BINARY_FILE_BYTES_SETTING, s3a_url
 from thermocline.spark.decoding.message_columns import MESSAGE_COLUMNS, arrow_schema
 from thermocline.tiered.objects.errors import ObjectStoreRefusedError
 
@@ -138,6 +138,25 @@ def test_the_s3a_engine_reads_packs(
         assert sorted((row["queueId"], row["queueOffset"], bytes(row["value"])) for row in found.values()) == sorted(
             (queue_id, offset, body) for name, queue_id, offset, body in sent if name == topic
         )
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("s3://bucket/pre%20fix/c", "s3a://bucket/pre fix/c"),
+        ("s3a://bucket/plain", "s3a://bucket/plain"),
+        ("file:///tmp/my%20data", "file:///tmp/my data"),
+    ],
+)
+def test_a_url_names_the_same_place_to_both_engines(url: str, expected: str) -> None:
+    """Hadoop takes %20 for what it says, and found no cold tier."""
+    assert s3a_url(url) == expected
+
+
+@pytest.mark.parametrize("url", ["s3a://b/a*", "s3a://b/a%2A", "s3a://b/a%23b", "s3a://b/a%2541", "s3a://b/a#b"])
+def test_urls_that_hadoop_or_spark_would_take_for_others_are_refused(url: str) -> None:
+    with pytest.raises(InvalidRequestError, match='with engine="s3a"'):
+        s3a_url(url)
 
 
 def test_a_table_is_planned_once_and_counts_its_requests(session: SparkSession, orders: tuple[ColdTier, Log]) -> None:

@@ -13,7 +13,7 @@ from tests.spark.cold_tier import ColdTier, flights
 from thermocline.remoting.errors import InvalidRequestError, ObjectNotFoundError, ObjectStoreUnavailableError
 from thermocline.spark.access.blocking_store import blocking_store
 from thermocline.spark.access.store_options import StoreOptions, store_options
-from thermocline.spark.access.store_url import broker_roots, possible_prefixes, split_url
+from thermocline.spark.access.store_url import STRANGERS_MAX, broker_roots, possible_prefixes, split_url
 from thermocline.tiered.stores.object_store_url import parse_s3_url
 
 _names = itertools.count()
@@ -58,6 +58,25 @@ def test_brokers_are_found_among_other_things() -> None:
     assert sorted(store.run(broker_roots(store.store, "c/"))) == everything[:3]
     assert store.run(broker_roots(store.store, "c/broker/")) == ["c/broker"]
     assert store.run(broker_roots(store.store, "c/none/")) == []
+
+
+def test_brokers_behind_many_other_folders_are_found_or_the_url_is_refused() -> None:
+    """A search that gave up in silence read some of the brokers, and looked whole."""
+    url = f"memory://url-{next(_names)}"
+    for cluster in ("first", "other"):
+        ColdTier(url, cluster=cluster).seal(flights("orders", 5))
+    store = blocking_store(url, StoreOptions())
+    for day in range(STRANGERS_MAX):
+        store.run(store.store.put(f"lake/day={day:03}/part.parquet", b"x"))
+    assert store.run(broker_roots(store.store, "")) == ["first/broker-a", "other/broker-a"]
+    store.run(store.store.put(f"lake/day={STRANGERS_MAX:03}/part.parquet", b"x"))
+    with pytest.raises(InvalidRequestError, match=r"more than 100 other folders .*name one cluster.*first/broker-a"):
+        store.run(broker_roots(store.store, ""))
+    assert store.run(broker_roots(store.store, "other/")) == ["other/broker-a"]
+    below = blocking_store(f"{url}-none", StoreOptions())
+    for day in range(STRANGERS_MAX + 1):
+        below.run(below.store.put(f"lake/day={day:03}/part.parquet", b"x"))
+    assert below.run(broker_roots(below.store, "")) == []
 
 
 def test_errors_have_no_keys_of_the_url() -> None:

@@ -138,6 +138,15 @@ def test_a_body_in_detail(text: str, expected: dict[str, Any] | None, reason: st
     assert corrupt.to_pylist() == [reason and {"value": text.encode(), "reason": reason}]
 
 
+@pytest.mark.parametrize("name", ["s", "n", "a"])
+def test_bodies_of_any_depth_fail_nothing(name: str) -> None:
+    """One as deep as can just be read could be neither written as text nor shown in a reason, and failed the read."""
+    deep = [b'{"%s": %s%s}' % (name.encode(), b"[" * depth, b"]" * depth) for depth in range(700, 1_050)]
+    body, corrupt = BodyColumns(BodyOptions(format="json", schema=DDL), KIND).parse(pa.array(deep, pa.binary()))
+    assert [row is None for row in body.to_pylist()][-1]
+    assert all(bad or row["s"].startswith("[[") for row, bad in zip(body.to_pylist(), corrupt.to_pylist(), strict=True))
+
+
 def test_invalid_utf8_and_missing_bodies() -> None:
     bodies = pa.array([b'{"s": "\xff"}', None, b'{"s": "x"}'], pa.binary())
     body, corrupt = BodyColumns(BodyOptions(format="json", schema=DDL), KIND).parse(bodies)

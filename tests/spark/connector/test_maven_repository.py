@@ -129,6 +129,25 @@ def test_the_next_repository_is_tried_and_a_failure_is_reported(server: MavenSer
         fetch_artifacts([artifact("other")], settings(tmp_path / "two", server.repository()))
 
 
+def test_a_local_repository_that_cannot_be_written_is_named(server: MavenServer, tmp_path: Path) -> None:
+    """As a read-only home directory; a user of `local_session(s3a=True)` saw a stack of threads."""
+    (tmp_path / "file").touch()
+    for place, reason in (("file", "Not a directory"), ("/proc/none", "No such file")):
+        found = MavenSettings(local_repository=tmp_path / place, repositories=(server.repository(),))
+        with pytest.raises(InvalidRequestError, match=f"local repository cannot be used file=.* reason={reason}"):
+            fetch_artifacts([artifact()], found)
+
+
+def test_a_repository_whose_url_is_none_is_named(server: MavenServer, tmp_path: Path) -> None:
+    """As of a variable that is not set in the environment."""
+    unset = Repository(repository_id="unset", url="${env.MIRROR}", proxy="")
+    alone = MavenSettings(local_repository=tmp_path, repositories=(unset,))
+    with pytest.raises(InvalidRequestError, match="the URL of the Maven repository is none repository=unset"):
+        fetch_artifacts([artifact()], alone)
+    both = MavenSettings(local_repository=tmp_path, repositories=(unset, server.repository()))
+    assert fetch_artifacts([artifact()], both)[0].read_bytes() == JAR
+
+
 def test_offline_asks_for_nothing(server: MavenServer, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="Maven's settings say offline"):
         fetch_artifacts([artifact()], settings(tmp_path, server.repository(), is_offline=True))

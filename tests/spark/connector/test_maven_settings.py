@@ -113,6 +113,22 @@ def test_proxies_by_scheme_and_host(tmp_path: Path) -> None:
     assert [each.proxy for each in read(tmp_path)] == [""]
 
 
+def test_settings_that_cannot_be_read_and_a_missing_home_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings(tmp_path, "")
+    monkeypatch.setattr(Path, "read_bytes", lambda _: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+    with pytest.raises(InvalidRequestError, match=r"settings cannot be read file=.*settings\.xml reason=Permission"):
+        read(tmp_path)
+
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(InvalidRequestError, match="there is none: set HOME"):
+        settings_of({"PATH": ""})
+
+
 def test_settings_that_only_maven_can_read_are_refused_by_a_sentence(tmp_path: Path) -> None:
     server = "<server><id>central</id><username>ann</username><password>{COQLCE6DU6GtcS5P=}</password></server>"
     settings(tmp_path, f"<servers>{server}</servers>")

@@ -17,7 +17,8 @@ from thermocline.remoting.records import sys_flag as flags
 from thermocline.remoting.records.batch import BatchMessage, encode_batch
 from thermocline.remoting.records.compression import compress
 from thermocline.remoting.records.sys_flag import CompressionType
-from thermocline.spark.decoding.arrow_decoder import ArrowDecoder, RowSelection
+from thermocline.spark.decoding import arrow_decoder
+from thermocline.spark.decoding.arrow_decoder import ArrowDecoder, BodiesTooLargeError, RowSelection
 from thermocline.spark.decoding.message_columns import DEFAULT_COLUMNS, arrow_schema
 
 
@@ -112,6 +113,17 @@ def test_many_plain_records_are_equal_too() -> None:
     check_equal(b"".join(records))
 
 
+def test_a_producers_time_that_no_timestamp_has_is_null() -> None:
+    """Microseconds for milliseconds, say: times 1000 it was another time, or none that Python has."""
+    times = [0, -1, 253_402_300_799_999, 253_402_300_800_000, TIME_MS * 1_000, -(2**63), 2**63 - 1]
+    records = b"".join(record(offset, born_timestamp_ms=time) for offset, time in enumerate(times))
+    batch = ArrowDecoder(["bornTimestamp", "timestamp"]).decode(records)
+    batch.validate(full=True)
+    born = batch.column(0).cast(pa.int64()).to_pylist()
+    assert born == [0, -1_000, 253_402_300_799_999_000, None, None, None, None]
+    assert batch.column(1).null_count == 0
+
+
 def test_no_records_give_an_empty_batch() -> None:
     batch = ArrowDecoder(ALL_COLUMNS).decode(b"")
     assert batch.num_rows == 0
@@ -132,6 +144,32 @@ def test_a_compressed_body_can_be_left_as_it_is() -> None:
         "value": compress(b"x" * 500, CompressionType.ZSTD),
         "sysFlag": flags.with_compression(0, CompressionType.ZSTD),
     }
+
+
+def test_bodies_that_grow_too_large_come_in_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All were held at once, up to 64 MiB of each: a few kilobytes of a producer could exhaust a worker's memory."""
+    monkeypatch.setattr(arrow_decoder, "BODIES_BYTES_MAX", 100_000)
+    monkeypatch.setattr(arrow_decoder, "PART_BYTES_MAX", 20_000)
+    records = b"".join(
+        record(number, b"plain %d" % number)
+        if number % 5 == 0
+        else compressed_record(number, b"%d" % number + bytes(3_000), CompressionType.ZLIB)
+        for number in range(100)
+    )
+    decoder = ArrowDecoder(["queueOffset", "sysFlag", "value"])
+    with pytest.raises(BodiesTooLargeError):
+        decoder.decode(records)
+    some = RowSelection(start_offset=7, end_offset=98)
+    batches = list(decoder.decode_bounded(records, some))
+    assert len(batches) > 5
+    assert max(sum(map(len, batch.column(2).to_pylist())) for batch in batches) <= 20_000
+    found = [row for batch in batches for row in batch.to_pylist()]
+    names = decoder.schema.names
+    assert found == [{name: row[name] for name in names} for row in expected_rows(records, broker_name="")[7:98]]
+    assert len(list(ArrowDecoder(["queueOffset"]).decode_bounded(records))) == 1, "bodies that are not asked for"
+    broken = records + record(100, b"no zlib", sys_flag=flags.with_compression(0, CompressionType.ZLIB))
+    with pytest.raises(CorruptDataError, match="queue_offset=100"):
+        next(decoder.decode_bounded(broken))
 
 
 def test_a_compressed_body_that_does_not_open_names_its_offset() -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.spark.sample_records import record
 from thermocline.remoting.records.properties import decode_properties
 from thermocline.remoting.records.record_heads import read_heads
+from thermocline.spark.decoding.arrow_gather import gather_pieces
 from thermocline.spark.decoding.property_columns import read_properties
 
 CASES: list[tuple[bytes, dict[str, str]]] = [
@@ -55,3 +56,23 @@ def test_the_codec_agrees_with_the_cases() -> None:
 def test_names_that_share_length_and_beginning_are_kept_apart() -> None:
     text = b"long-name-1\x01a\x02long-name-2\x01b\x02long-name-1\x01c\x02"
     assert columns_of([text, text])[0] == [{"long-name-1": "c", "long-name-2": "b"}] * 2
+
+
+def test_a_row_of_very_many_properties_costs_the_others_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows were compared as often as the longest had pairs: seconds for each batch with one such message."""
+    calls: list[int] = []
+
+    def counted(*args: Any, **named: Any) -> Any:
+        calls.append(1)
+        return gather_pieces(*args, **named)
+
+    monkeypatch.setattr("thermocline.spark.decoding.property_columns.gather_pieces", counted)
+    names = [f"property-{number % 1_500:04}" for number in range(1_600)]
+    long = "".join(f"{name}\x01{place}\x02" for place, name in enumerate(names)).encode()
+    edges = ["".join(f"property-{n % (count - 1):04}\x01{n}\x02" for n in range(count)).encode() for count in (64, 65)]
+    texts = [b"TAGS\x01A\x02", long, *edges, b"TAGS\x01A\x02TAGS\x01B\x02"]
+    maps, _ = columns_of(texts)
+    assert maps == [decode_properties(text) for text in texts]
+    assert len(maps[1]) == 1_500
+    assert maps[1]["property-0007"] == "1507"
+    assert len(calls) < 200

@@ -68,6 +68,7 @@ def test_a_receipt_is_json_for_people_and_comes_back() -> None:
         "start_offset": 5,
         "end_offset": 12,
         "group_offset": 5,
+        "whole_from": None,
     }
     assert len(data.splitlines()) > 10
 

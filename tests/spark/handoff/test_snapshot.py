@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from pyspark.errors import AnalysisException
 
 from tests.clock import Clock
-from tests.spark.cold_tier import ColdTier, directory_url, flights
+from tests.spark.cold_tier import ColdTier, directory_url, flights, rows_of
 from thermocline import spark as tc
+from thermocline.client.admin.hand_off_administration import GroupPlace
+from thermocline.client.message_queue import MessageQueue
 from thermocline.remoting.bodies.hand_off import BEGINNING
 from thermocline.remoting.errors import InvalidRequestError, ObjectStoreUnavailableError, TopicNotFoundError
 from thermocline.spark.access.blocking_store import BlockingStore, blocking_store
 from thermocline.spark.access.store_options import StoreOptions
+from thermocline.spark.handoff import snapshot as snapshot_module
 from thermocline.spark.handoff.pin_keeper import PIN_MS, PinKeeper
 from thermocline.spark.handoff.receipt import read_receipt
 from thermocline.spark.reading.read_plan import ColdSource
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+WITHOUT_SPARK = cast("SparkSession", None)
+"""Who opens a directory and loads nothing needs no session."""
 COLLECTED_MS = 1_750_000_000_000
 """Behind all commits of the tests, before all pins run out."""
 
@@ -182,6 +188,71 @@ def test_a_topic_without_a_cold_message_is_opened_when_brokers_know_it(
             (broker,) = snapshot.receipt().targets("g").values()
             target = next(each for each in broker if each.topic == empty)
             assert (target.incarnation, target.queues, target.is_whole) == (None, [], True)
+
+
+def starts(tier: ColdTier, **options: str) -> dict[int, int | None]:
+    """From where on a group must not have messages left, by queue."""
+    with tc.open(WITHOUT_SPARK, tier.url, topic="orders", options=options) as snapshot:
+        (broker,) = snapshot.receipt().targets("g").values()
+        return {queue.queue_id: queue.start for target in broker for queue in target.queues}
+
+
+def test_a_load_from_a_time_on_moves_no_group_past_messages_in_front_of_it(tier: ColdTier) -> None:
+    """The range of such a load began at the oldest message, so a broker took a group there for one that had read on."""
+    log = flights("orders", 400, queue_count=2)
+    catalog = tier.seal_in_pieces(log, 4)
+    ends = log.ends()
+    second, third = catalog.topics["orders"].segments[1:3]
+    assert starts(tier) == dict.fromkeys(ends, 0)
+    assert starts(tier, startingTimestamp="0") == dict.fromkeys(ends, 0)
+    within = (second.min_store_ms + second.max_store_ms) // 2
+    assert starts(tier, startingTimestamp=str(within)) == {run.queue_id: run.end_offset for run in second.runs}
+    assert starts(tier, startingTimestamp="9" * 15) == ends
+    first = json.dumps({"orders": {"0": ends[0] - 1}})
+    assert starts(tier, startingTimestamp=str(within), startingOffsets=first)[0] == ends[0] - 1
+    cut = TopicChange(topic="orders", incarnation=1, expired_before_ms=third.max_store_ms + 1)
+    tier.commit(LedgerChanges(topics=(cut,)))
+    assert starts(tier, startingTimestamp=str(within)) == dict.fromkeys(ends, 0), "what has expired is no group's"
+
+
+def test_a_load_from_a_group_and_a_time_on_is_no_whole_one(tier: ColdTier, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group is where the load found it, so nothing else told that messages were left out behind it."""
+    log = flights("orders", 100, queue_count=1)
+    catalog = tier.seal_in_pieces(log, 2)
+    place = GroupPlace(
+        queue=MessageQueue(topic="orders", broker_name="broker-a", queue_id=0),
+        incarnation=1,
+        min_offset=0,
+        max_offset=100,
+        offset=20,
+    )
+    answers = {("orders", "broker-a", 0): place}, {"broker-a": "uuid-broker-a"}
+    monkeypatch.setattr(snapshot_module, "_ask_brokers", lambda *_, **__: answers)
+
+    def obstacles(time_ms: int) -> tuple[str, ...]:
+        options = {"startingTimestamp": str(time_ms)}
+        with tc.open(
+            WITHOUT_SPARK, tier.url, topic="orders", options=options, from_group="g", namesrv="127.0.0.1:1"
+        ) as opened:
+            assert [(queue.start_offset, queue.end_offset) for queue in opened.queues] == [(20, 100)]
+            return opened.receipt().obstacles
+
+    early, late = (segment.max_store_ms for segment in catalog.topics["orders"].segments)
+    first = rows_of(log)[0]["timestamp"]
+    assert obstacles(int(first.timestamp() * 1_000)) == ()
+    assert obstacles(early) == obstacles(late) == ("it begins at a time behind the group's position",)
+
+
+def test_brokers_of_one_name_in_two_clusters_are_no_snapshot(tier: ColdTier) -> None:
+    """A range for both was that of one of them: the other's messages behind it were left out."""
+    tier.seal(flights("orders", 100))
+    ColdTier(tier.url, cluster="other").seal(flights("orders", 20))
+    with pytest.raises(InvalidRequestError, match="have brokers of one name; name one cluster") as caught:
+        tc.open(WITHOUT_SPARK, tier.url, topic="orders")
+    assert "other/broker-a test/broker-a" in str(caught.value)
+    assert pins(tier) == []
+    with tc.open(WITHOUT_SPARK, f"{tier.url}/test", topic="orders") as snapshot:
+        assert sum(queue.end_offset for queue in snapshot.queues) == 100
 
 
 @pytest.mark.parametrize("options", [{"from_group": "g"}, {"seal": True}])

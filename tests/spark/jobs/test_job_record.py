@@ -10,6 +10,7 @@ import pytest
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, UnavailableError
 from thermocline.spark.jobs.job_files import JobFiles
 from thermocline.spark.jobs.job_record import JobRecord, harmless_options, harmless_url
+from thermocline.spark.jobs.replay import repeated_arguments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,3 +91,10 @@ def test_secrets_are_not_kept() -> None:
     options = {"tags": "A", "s3.secretKey": "hidden", "fs.s3a.access.key": "hidden", "maxPartitionBytes": "1m"}
     assert harmless_options(options) == {"tags": "A", "maxpartitionbytes": "1m"}
     assert harmless_url("s3://bucket/prefix/?secret_key=hidden") == "s3://bucket/prefix"
+    urls = '["s3://a/x?endpoint=http://h:1&secret_key=hidden", "s3://b/y?secret_key=hidden"]'
+    kept = harmless_options({"Paths": urls, "metrics": "tcp://h:1/token"})
+    assert kept.keys() == {"paths"}, "where tasks report to is another in each run"
+    assert "hidden" not in kept["paths"]
+    place = "s3://bucket/orders.receipt.json?secret_key=hidden"
+    form = repeated_arguments("json", "text", ("day",), from_group=None, receipt=place)
+    assert form["receipt"] == "s3://bucket/orders.receipt.json"

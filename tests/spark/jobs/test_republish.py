@@ -15,9 +15,10 @@ from tests.spark.jobs.job_process import JobProcess
 from tests.tiered.cold_data import Log
 from thermocline.client import AdminClient, Message, PullStatus, ReceivedMessage
 from thermocline.remoting.errors import InvalidRequestError, OffsetOutOfRangeError
+from thermocline.remoting.records.batch import BatchMessage, encode_batch
 from thermocline.remoting.string_hash import java_string_hash
 from thermocline.spark import republish
-from thermocline.spark.jobs.republish import batches, message_of
+from thermocline.spark.jobs.republish import BATCH_BYTES_DEFAULT, REQUEST_BYTES_MAX, batches, message_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -203,3 +204,16 @@ def test_batches_are_cut_by_their_bodies() -> None:
     messages = [Message("t", b"x" * size) for size in (4, 4, 4, 20, 1)]
     sizes = [[len(message.body) for message in batch] for batch in batches(messages, batch_bytes=9)]
     assert sizes == [[4, 4], [4], [20], [1]]
+
+
+def test_batches_of_small_bodies_with_long_properties_fit_a_request() -> None:
+    """They were cut by their bodies alone: what was sent was larger than a broker takes, in every run of the job."""
+    properties = {"address": "主题" * 500}
+    messages = [Message("t", b"x", properties=properties, unique_key=f"{number:032}") for number in range(3_000)]
+    found = list(batches(messages, batch_bytes=BATCH_BYTES_DEFAULT))
+    assert [message for batch in found for message in batch] == messages
+    for batch in found:
+        texts = [message.properties_text(message.unique_key).encode() for message in batch]
+        encoded = encode_batch(BatchMessage(each.body, text, 0) for each, text in zip(batch, texts, strict=True))
+        assert len(encoded) <= REQUEST_BYTES_MAX
+    assert len(found) == 3

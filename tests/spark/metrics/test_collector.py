@@ -61,7 +61,14 @@ def test_a_driver_that_is_gone_costs_no_task() -> None:
     assert collector.report().task_count == 0
 
 
-@pytest.mark.parametrize("line", [b"", b"\n", b"[]\n", b"{}\n", b"\xff\n", b'{"token": "guess"}\n', b"x" * 100_000])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"", b"\n", b"[]\n", b"{}\n", b"\xff\n", b'{"token": "guess"}\n', b"x" * 100_000),
+        *('{"token": "é"}\n'.encode(), b'{"token": "\\ud800"}\n', b"[" * 50_000 + b"\n"),
+    ],
+    ids=lambda line: repr(line[:20]),
+)
 def test_strangers_are_not_counted(metrics: TaskMetrics, line: bytes) -> None:
     parts = urlsplit(metrics.address)
     with socket.create_connection((str(parts.hostname), parts.port or 0)) as stranger:
@@ -69,6 +76,28 @@ def test_strangers_are_not_counted(metrics: TaskMetrics, line: bytes) -> None:
         stranger.shutdown(socket.SHUT_WR)
         with contextlib.suppress(ConnectionResetError):  # it was shut in the middle of our line
             assert stranger.recv(1) == b""
+    task_of(metrics, rows=1)
+    assert metrics.report().task_count == 1
+
+
+def _is_closed(stranger: socket.socket) -> bool:
+    """Send another byte, and wait a moment for an answer."""
+    try:
+        stranger.sendall(b"x")
+        return stranger.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def test_a_stranger_whose_line_never_ends_is_cut_off(metrics: TaskMetrics, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Byte by byte, each in time, it kept the reports of all tasks waiting."""
+    monkeypatch.setattr("thermocline.spark.metrics.collector.REPORT_TIMEOUT_S", 0.2)
+    parts = urlsplit(metrics.address)
+    with socket.create_connection((str(parts.hostname), parts.port or 0), timeout=0.01) as stranger:
+        is_cut_off = any(_is_closed(stranger) for _ in range(500))
+    assert is_cut_off
     task_of(metrics, rows=1)
     assert metrics.report().task_count == 1
 

@@ -99,6 +99,20 @@ def test_a_queue_that_no_broker_has_is_refused(tier: ColdTier) -> None:
         assert sliced(plan(tier.url, queues=f"0,{queue}", failOnDataLoss="false")) == 100
 
 
+@pytest.mark.parametrize("queue", ["7", "broker-a:7"])
+def test_offsets_of_a_queue_without_a_message_are_data_loss(tier: ColdTier, queue: str) -> None:
+    """As those behind a queue's end are: a wrong number of a queue was passed over, and all of the right one read."""
+    tier.seal(flights("orders", 100, queue_count=1))
+    for option in ("startingOffsets", "endingOffsets"):
+        wrong = {option: json.dumps({"orders": {queue: 40}})}
+        with pytest.raises(OffsetOutOfRangeError, match=f"offset 40 of queue {queue} .* option={option} topic=orders"):
+            plan(tier.url, **wrong)
+        assert sliced(plan(tier.url, failOnDataLoss="false", **wrong)) == 100
+        assert sliced(plan(tier.url, queues="0", **wrong)) == 100, "a queue that is not read"
+        for offset in (0, -1, -2):
+            assert sliced(plan(tier.url, **{option: json.dumps({"orders": {queue: offset}})})) == 100
+
+
 def test_an_end_before_the_start_is_an_empty_range(tier: ColdTier) -> None:
     tier.seal(flights("orders", 100, queue_count=1))
     found = plan(tier.url, startingOffsets='{"orders": {"0": 50}}', endingOffsets='{"orders": {"0": 20}}')

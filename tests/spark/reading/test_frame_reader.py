@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import logging
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,14 +17,19 @@ from tests.spark.cold_tier import NOW_MS, ColdTier, by_place, flights, rows_of
 from tests.spark.message_rows import EPOCH, normal_rows
 from tests.tiered.cold_data import START_MS, Log
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.remoting.records import sys_flag as flags
+from thermocline.remoting.records.compression import compress
+from thermocline.remoting.records.sys_flag import CompressionType
 from thermocline.spark.access.blocking_store import BlockingStore, blocking_store
 from thermocline.spark.decoding.message_columns import MESSAGE_COLUMNS
+from thermocline.spark.decoding.offset_spans import OFFSET_MAX
 from thermocline.spark.reading.cold_plan import resolve_plan
 from thermocline.spark.reading.frame_reader import FrameReader
 from thermocline.spark.reading.source_options import read_options_from
+from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.catalog.ledger_entry import LedgerChanges, TopicChange
 from thermocline.tiered.objects.object_store import ObjectStore
-from thermocline.tiered.segments.segment_format import MAGIC_BYTES
+from thermocline.tiered.segments.segment_format import MAGIC_BYTES, FrameInfo, decode_log_footer
 from thermocline.tiered.wrappers import MeteringObjectStore, StoreCounters, Verb
 from thermocline.tiered.wrappers.wrapping import WrappingObjectStore
 
@@ -279,6 +285,35 @@ def test_a_damaged_frame_can_be_skipped(damaged: tuple[ColdTier, Log], caplog: p
     assert rows == {
         place: row for place, row in by_place(rows_of(log)).items() if not start <= row["queueOffset"] < end
     }
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_bodies_too_large_for_one_batch_are_read_all_the_same(monkeypatch: pytest.MonkeyPatch, is_broken: bool) -> None:
+    """The read failed, once all were in memory. A frame with a body that does not decompress is left out as before."""
+    monkeypatch.setattr("thermocline.spark.decoding.arrow_decoder.BODIES_BYTES_MAX", 100_000)
+    monkeypatch.setattr("thermocline.spark.decoding.arrow_decoder.PART_BYTES_MAX", 20_000)
+    tier, log = ColdTier(new_url()), Log(topic="orders", random=Random(1), queue_count=1)
+    flag = flags.with_compression(0, CompressionType.ZLIB)
+    for number in range(400):
+        body = b"%d" % number + bytes(3_000)
+        is_whole = not (is_broken and number == 200)
+        log.append(0, body=compress(body, CompressionType.ZLIB) if is_whole else b"no zlib", sys_flag=flag)
+    catalog = tier.seal(log)
+    if not is_broken:
+        assert by_place(read(tier.url)) == by_place(rows_of(log))
+        return
+    with pytest.raises(CorruptDataError, match="a frame of the cold tier is damaged"):
+        read(tier.url)
+    (run,) = catalog.topics["orders"].segments[0].runs
+    frame = next(info for info in frames_of(tier, catalog) if info.start_offset <= 200 < info.end_offset)
+    left = set(range(run.end_offset)) - set(range(frame.start_offset, frame.end_offset))
+    assert {row["queueOffset"] for row in read(tier.url, onCorruptFrame="skip")} == left
+
+
+def frames_of(tier: ColdTier, catalog: Catalog) -> list[FrameInfo]:
+    log = catalog.topics["orders"].segments[0].log
+    footer = decode_log_footer(tier.read_object(log.key)[log.footer_start : log.end])
+    return list(footer.frames_of(footer.run(0), start_offset=0, end_offset=OFFSET_MAX))
 
 
 def test_other_records_than_the_footer_speaks_of_are_damage() -> None:

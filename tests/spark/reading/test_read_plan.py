@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from thermocline.remoting.errors import InvalidRequestError
 from thermocline.spark.decoding.arrow_decoder import RowSelection
 from thermocline.spark.reading.read_plan import (
     ColdSource,
@@ -15,6 +17,7 @@ from thermocline.spark.reading.read_plan import (
     cut_queue,
     pack_tasks,
 )
+from thermocline.spark.streaming.batch_plan import pack
 from thermocline.tiered.segments.segment_entry import CoarseFrame, CoarseRows, PartLocator, RunRows, SegmentEntry
 from thermocline.tiered.segments.segment_format import QueueRun
 
@@ -94,6 +97,18 @@ def test_only_segments_with_wanted_times_are_read() -> None:
     entries = [segment(number, (0, number * 10, number * 10 + 10), store_ms=number * 100) for number in range(4)]
     found = slices(entries, 0, 40, start_ms=199, end_ms=300)
     assert [part.segment_id[-1] for part in found] == ["1", "2"]
+
+
+def test_a_task_size_that_makes_millions_of_tasks_is_refused() -> None:
+    """128 for 128 MiB: the driver made a list for each 128 bytes of the topic."""
+    whole = slices([segment(1, (0, 0, 4_000_000))], 0, 4_000_000)
+    assert whole[0].raw_bytes == 4_000 << 20
+    with pytest.raises(InvalidRequestError, match=r"too many tasks; .* option=maxPartitionBytes tasks=32768000"):
+        pack_tasks([whole], partition_bytes_max=128)
+    with pytest.raises(InvalidRequestError, match="option=maxPartitionBytes"):
+        pack(whole, partition_bytes_max=128)
+    assert len(pack_tasks([whole], partition_bytes_max=128 << 20)) == 32
+    assert pack([], partition_bytes_max=1) == []
 
 
 def test_other_queues_are_left_out() -> None:

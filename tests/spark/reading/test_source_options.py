@@ -52,6 +52,8 @@ def test_several_paths_and_topics() -> None:
     options = read_options_from({"paths": '["s3a://a/x", "s3a://b/y"]', "subscribe": "orders, payments,orders"})
     assert options.urls == ("s3a://a/x", "s3a://b/y")
     assert options.topics == ("orders", "payments")
+    for text in ("7", '"s3a://a/x"', '{"s3a://a/x": 1}'):
+        assert read_options_from({"paths": text, "topic": "orders"}).urls == (text,), "JSON, but no list of paths"
 
 
 def test_offsets_of_single_queues() -> None:
@@ -113,14 +115,19 @@ def test_versions_to_read_at() -> None:
         ("endingOffsets", '{"orders": {"0": -3}}'),
         ("endingOffsets", '{"orders": {"0": true}}'),
         ("startingTimestamp", "yesterday"),
+        ("startingTimestamp", "9" * 19),
+        ("endingTimestamp", "9" * 5_000),
         ("includeProperties", "yes"),
         ("onCorruptFrame", "ignore"),
         ("maxPartitionBytes", "0"),
         ("fetchBytes", "-1"),
+        ("fetchBytes", "9" * 5_000),
+        ("fetchBytes", "8388608t"),
         ("rowsPerBatch", "many"),
         ("snapshotVersion", "new"),
         ("snapshotVersion", '{"a": -1}'),
     ],
+    ids=lambda text: text[:20],
 )
 def test_wrong_values_are_refused_by_name(option: str, value: str) -> None:
     with pytest.raises(InvalidRequestError, match=f"option={option}"):

@@ -13,14 +13,18 @@ from pyspark.sql.types import StructType
 from tests.spark.cold_tier import ColdTier, by_place, directory_url, flights, rows_of
 from tests.spark.streaming.micro_batches import Journal, MicroBatches
 from tests.tiered.cold_data import Log
+from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.errors import (
     CorruptDataError,
     InvalidRequestError,
     ObjectNotFoundError,
     OffsetOutOfRangeError,
     TopicNotFoundError,
+    UnavailableError,
 )
+from thermocline.spark.access.store_url import STRANGERS_MAX
 from thermocline.spark.reading.pruning_filters import SimpleFilter, filters_text
+from thermocline.spark.streaming.live_client import close_live_clients
 from thermocline.spark.streaming.offset_line import OffsetLine
 from thermocline.spark.streaming.open_stream import open_stream
 from thermocline.tiered.catalog.ledger_entry import (
@@ -217,6 +221,112 @@ def test_beginnings_and_filters(tier: ColdTier) -> None:
         journal = Journal()
         MicroBatches(journal, tier.url, maxOffsetsPerTrigger="90", **options).run_available()
         assert places(journal.rows) == wanted(log, is_wanted), name
+
+
+@pytest.mark.parametrize("begun_with", [None, 150])
+def test_a_restarted_query_goes_on_whatever_starting_time_it_is_given(tier: ColdTier, begun_with: int | None) -> None:
+    """As of a program that says "since yesterday", and was stopped for two days: messages in between were left out."""
+    log = flights("orders", 400, queue_count=2)
+    tier.seal_in_pieces(log, 2)
+    rows = rows_of(log)
+    moment, last = rows[begun_with or 0]["timestamp"], max(row["timestamp"] for row in rows)
+    options = {} if begun_with is None else {"startingTimestamp": moment.isoformat()}
+    journal = Journal()
+    first = MicroBatches(journal, tier.url, maxOffsetsPerTrigger="90", **options)
+    assert first.run_batch()
+    assert first.plan()
+    for later in (last.isoformat(), "0"):
+        assert MicroBatches(journal, tier.url, maxOffsetsPerTrigger="90", startingTimestamp=later).run_batch()
+    MicroBatches(journal, tier.url).run_available()
+    assert places(journal.rows) == wanted(log, lambda row: begun_with is None or row["timestamp"] >= moment)
+
+
+def test_the_option_counts_for_a_checkpoint_that_says_no_starting_time(tier: ColdTier) -> None:
+    """One that an earlier release has written: its batches stay the same."""
+    log = flights("orders", 400, queue_count=2)
+    tier.seal_in_pieces(log, 2)
+    moment = rows_of(log)[150]["timestamp"]
+    options = {"startingTimestamp": moment.isoformat(), "maxOffsetsPerTrigger": "60"}
+    journal = Journal()
+    assert MicroBatches(journal, tier.url, **options).run_batch()
+    older = json.loads(journal.ends[0])
+    del older["startingTimestamp"]
+    journal.ends[0] = json.dumps(older)
+    MicroBatches(journal, tier.url, **options).run_available()
+    assert not MicroBatches(journal, tier.url, **options).run_batch(), "nothing new is the same line"
+    assert "startingTimestamp" not in journal.ends[-1]
+    assert places(journal.rows) == wanted(log, lambda row: row["timestamp"] >= moment)
+
+
+def test_a_starting_offset_counts_for_a_queue_without_a_message_too(tier: ColdTier) -> None:
+    """It was forgotten, and the queue read from its oldest message."""
+    log = flights("orders", 200, queue_count=2)
+    tier.seal(log, ends={0: 50})
+    journal = Journal()
+    first = MicroBatches(journal, tier.url, startingOffsets='{"orders": {"broker-a:0": 20, "broker-a:1": 30}}')
+    assert first.run_batch()
+    tier.seal(log, starts={0: 50})
+    MicroBatches(journal, tier.url).run_available()
+    starts = {0: 20, 1: 30}
+    assert places(journal.rows) == wanted(log, lambda row: row["queueOffset"] >= starts[row["queueId"]])
+
+
+@pytest.mark.parametrize(
+    ("offsets", "problem"),
+    [
+        ('{"order": {"broker-a:0": 20}}', "the offsets are of order, which is not read"),
+        ('{"orders": {"broker-A:0": 20}}', "names queue broker-A:0, whose broker is not in this cold tier"),
+    ],
+)
+def test_starting_offsets_of_another_topic_or_broker_are_refused(tier: ColdTier, offsets: str, problem: str) -> None:
+    """As in a batch read; everything was read from its beginning."""
+    tier.seal(flights("orders", 100))
+    with pytest.raises(InvalidRequestError, match=problem):
+        MicroBatches(Journal(), tier.url, startingOffsets=offsets).run_batch()
+
+
+def test_starting_offsets_wait_for_a_broker_that_is_away(tier: ColdTier) -> None:
+    """Without its answer its queues are not known, and began at their oldest message."""
+    tier.seal(flights("orders", 100))
+    away = {"namesrvAddr": f"127.0.0.1:{free_port()}", "brokerTimeoutMs": "1"}
+    with pytest.raises(UnavailableError, match="a broker does not answer, and the ends of its queues are needed"):
+        MicroBatches(Journal(), tier.url, startingOffsets='{"orders": {"0": 20}}', **away).run_batch()
+    close_live_clients()
+
+
+def test_a_running_query_goes_on_when_many_folders_come_beside_its_brokers(tier: ColdTier, tmp_path: Path) -> None:
+    """As its own output, by day; a query that begins there is refused, as it may miss brokers."""
+    log = flights("orders", 100, queue_count=1)
+    tier.seal(log, ends={0: 50})
+    journal = Journal()
+    query = MicroBatches(journal, tier.url)
+    assert query.run_batch()
+    for day in range(STRANGERS_MAX + 1):
+        file = tmp_path / "week" / f"day={day:03}" / "part.parquet"
+        file.parent.mkdir(parents=True)
+        file.touch()
+    tier.seal(log, starts={0: 50})
+    assert query.run_batch()
+    assert places(journal.rows) == wanted(log)
+    with pytest.raises(InvalidRequestError, match="more than 100 other folders"):
+        MicroBatches(journal, tier.url).run_batch()
+    MicroBatches(journal, f"{tier.url}/test").run_available()
+
+
+def test_every_url_of_a_stream_is_that_of_a_cold_tier(tier: ColdTier, tmp_path: Path) -> None:
+    """A second one that was wrong, or held a broker of the same name, was passed over in silence."""
+    tier.seal(flights("orders", 10))
+    other = ColdTier(directory_url(tmp_path.with_name(f"{tmp_path.name}-other")), broker_name="broker-b")
+    urls = f"{tier.url},{other.url}"
+    with pytest.raises(ObjectNotFoundError, match=r"no cold tier at this URL .*other"):
+        MicroBatches(Journal(), tier.url, paths=urls).run_batch()
+    other.seal(flights("orders", 20))
+    journal = Journal()
+    MicroBatches(journal, tier.url, paths=urls).run_available()
+    assert len(journal.rows) == 30
+    ColdTier(other.url).seal(flights("orders", 5))
+    with pytest.raises(InvalidRequestError, match="two brokers have one name"):
+        MicroBatches(Journal(), tier.url, paths=urls).run_batch()
 
 
 def test_a_batch_that_was_not_done_is_the_same_though_its_segments_were_replaced(tier: ColdTier) -> None:
@@ -467,6 +577,8 @@ def test_lines_are_the_same_text_for_the_same_place() -> None:
     mixed["queues"] = dict(reversed(mixed["queues"].items()))
     mixed["queues"]["a"] = {"x/1": 6, "x/0": 5}
     assert json.dumps(OffsetLine.from_json(mixed).json()) == text
+    begun = text.replace('"version"', '"startingTimestamp": 0, "version"')
+    assert json.dumps(OffsetLine.from_json(json.loads(begun)).json()) == begun
     with pytest.raises(CorruptDataError, match="no offsets of this data source"):
         OffsetLine.from_json({"topic": 1})
     with pytest.raises(InvalidRequestError, match="another version"):

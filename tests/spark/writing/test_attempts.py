@@ -17,7 +17,7 @@ from pyspark.sql import types as t
 
 from tests.spark.writing.conftest import WriteCluster
 from thermocline.client.admin.admin_client import AdminClient
-from thermocline.remoting.errors import ClosedError, MQError, OffsetOutOfRangeError
+from thermocline.remoting.errors import ClosedError, InvalidRequestError, MQError, OffsetOutOfRangeError
 from thermocline.spark.writing.task_writer import TaskReport, WriteTask, WriteTaskError, write_task
 from thermocline.spark.writing.write_columns import WriteColumns
 from thermocline.spark.writing.write_notes import NAMESPACE
@@ -223,6 +223,17 @@ def test_refusals_of_a_broker_are_reported(attempts: Attempts, deduplicate: bool
     assert (failure.value.context["stored_count"], failure.value.context["unknown_count"]) == (1, 0)
     assert str(failure.value.context["stored"]).endswith("[0,1)")
     assert attempts.stored() == Counter([b"first"])
+
+
+def test_a_micro_batch_that_was_begun_with_another_topic_is_not_sent_again(attempts: Attempts) -> None:
+    """The option was changed before the restart: the task divided by its number of queues, which was zero."""
+    first, other = attempts.options, attempts.cluster.make_topic(f"{attempts.topic}-b")
+    attempts.run(batches(), batch_id=7, is_streaming=True)
+    attempts.options = replace(first, topic=other, topics=(other,))
+    with pytest.raises(InvalidRequestError, match=f"begun with other topics.* begun_with={attempts.topic}"):
+        attempts.run(batches(), batch_id=7, is_streaming=True)
+    assert attempts.run(batches(), batch_id=8, is_streaming=True).sent_count == ROWS
+    assert (attempts.stored(), attempts.cluster.bodies(other)) == (EXPECTED, EXPECTED)
 
 
 def test_streams_skip_messages_that_their_last_batch_has_stored(attempts: Attempts) -> None:
