@@ -210,6 +210,8 @@ class RoleParts:
         settings.add_listener(self._settings_changed)
         self._serve_requests(long_polling)
         start_recurring_work(housekeeping, resources)
+        if self.replicas.hand_over is not None:
+            self.replicas.hand_over.write_last = housekeeping.write_notes
         await start_health(
             parts,
             self.helpers,

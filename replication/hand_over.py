@@ -1,6 +1,7 @@
 """Hand-over: a master lets other brokers have all of its log before one of them is elected.
 
-    begin     the log takes no writes -> the slaves report its end -> true: nothing that was acknowledged can be lost by
+    begin     what is to be in the log is written (`write_last`): notes by which a broker of RocketMQ does not ask
+              producers again about transactions that have ended -> the log takes no writes -> the slaves report its end -> true: nothing that was acknowledged can be lost by
               an election among them
     later     pause_ms after the slaves have it the log takes writes again, unless the role has ended; the broker asks
               the controllers meanwhile (`is_under_way`), as their notice of the election may be lost
@@ -13,6 +14,7 @@ Owner: the event loop of the hot process. Bound: one hand-over at a time, of PAU
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from thermocline.remoting.errors import BrokerBusyError
 from thermocline.replication.sync_state_set import SyncStateSet
@@ -32,6 +34,8 @@ class HandOver:
         self._set = sync_state_set
         self._resumption: asyncio.TimerHandle | None = None
         self._is_waiting = False
+        self.write_last: Callable[[], None] | None = None
+        """Writes what waits to be written to the log."""
 
     @property
     def is_under_way(self) -> bool:
@@ -51,6 +55,8 @@ class HandOver:
             raise BrokerBusyError("another hand-over is under way")
         self._is_waiting, has_all = True, False
         self._stop_resumption()
+        if self.write_last is not None:
+            self.write_last()
         self._log.refuse_all(HANDS_OVER)
         loop = asyncio.get_running_loop()
         end_s = loop.time() + pause_ms / 1_000

@@ -124,6 +124,10 @@ class Housekeeping:
         self._transactions.close()
         await self.save()
 
+    def write_notes(self) -> None:
+        """Write the notes of ended transactions that wait to the log."""
+        self._transactions.write_notes()
+
     async def save(self) -> None:
         """Write what changed of offsets, order infos, filters, delay progress and counts; durable on return.
 

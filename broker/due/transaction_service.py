@@ -194,11 +194,12 @@ class TransactionService:
         """Write the waiting notes now if they fill an op message; else start the timer that writes them."""
         config = self._settings.broker
         if self._coordinator.table.buffer.size_bytes >= config.transaction_op_bytes_max:
-            self._write_ops()
+            self.write_notes()
         elif self._ops_timer is None:
-            self._ops_timer = self._loop.call_later(config.transaction_op_interval_ms / 1_000, self._write_ops)
+            self._ops_timer = self._loop.call_later(config.transaction_op_interval_ms / 1_000, self.write_notes)
 
-    def _write_ops(self) -> None:
+    def write_notes(self) -> None:
+        """Write the waiting notes to the log now; those that it does not take are tried again."""
         if self._ops_timer is not None:
             self._ops_timer.cancel()
             self._ops_timer = None
@@ -207,4 +208,4 @@ class TransactionService:
         except MQError as error:
             logger.error("notes of ended transactions not written, will try again error=%s", error)
             interval_s = self._settings.broker.transaction_op_interval_ms / 1_000
-            self._ops_timer = self._loop.call_later(interval_s, self._write_ops)
+            self._ops_timer = self._loop.call_later(interval_s, self.write_notes)

@@ -55,6 +55,21 @@ class Master:
         return self.store.commit_log.refusal is None
 
 
+async def test_what_waits_to_be_written_is_in_the_log_that_others_get() -> None:
+    master = Master()
+    for number in (2, 3):
+        master.reported(number)
+    master.hand_over.write_last = master.put
+    end = master.store.commit_log.append_offset
+    switch = asyncio.create_task(master.hand_over.begin(2, pause_ms=LONG_MS))
+    await until(lambda: not master.takes_writes, what="writes are refused")
+    assert master.store.commit_log.append_offset > end
+    assert not switch.done(), "the broker lacks what was written last"
+    master.reported(2)
+    assert await switch
+    master.hand_over.close()
+
+
 async def test_it_waits_for_the_broker_that_is_to_be_elected() -> None:
     master = Master()
     switch = asyncio.create_task(master.hand_over.begin(2, pause_ms=LONG_MS))
