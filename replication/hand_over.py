@@ -1,8 +1,8 @@
 """Hand-over: a master lets other brokers have all of its log before one of them is elected.
 
-    begin     what is to be in the log is written (`write_last`): notes by which a broker of RocketMQ does not ask
-              producers again about transactions that have ended -> the log takes no writes -> the slaves report its end -> true: nothing that was acknowledged can be lost by
-              an election among them
+    begin     what waits to be written is written (`write_last`): notes by which a broker of RocketMQ, too, finds what
+              transactions have ended -> the log takes no writes -> the slaves report its end -> true: nothing that was
+              acknowledged can be lost by an election among them
     later     pause_ms after the slaves have it the log takes writes again, unless the role has ended; the broker asks
               the controllers meanwhile (`is_under_way`), as their notice of the election may be lost
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.broker.control_broker import HalfFullDisk
 from thermocline.auth.actions import Action
 from thermocline.auth.auth_config import AuthConfig
 from thermocline.auth.auth_store import AuthStore
@@ -136,7 +137,7 @@ async def broker_with_users(
         auth=auth or auth_config(),
         clock=lambda: time.time_ns() // 1_000_000,
     )
-    process = HotProcess(settings, environment=dict(os.environ), single_process=True)
+    process = HotProcess(settings, environment=dict(os.environ), single_process=True, disk=HalfFullDisk())
     await process.start()
     broker = BrokerWithUsers(process=process, folder=folder)
     try:

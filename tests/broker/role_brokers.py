@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.broker.control_broker import HalfFullDisk
 from tests.waiting import until
 from thermocline.broker.hot_process import HotProcess
 from thermocline.broker.role_parts import RoleParts
@@ -163,7 +164,7 @@ async def role_set(
                 broker_settings,
                 environment={**os.environ, "XDG_RUNTIME_DIR": str(folder)},
                 single_process=single_process,
-                disk=(disks or {}).get(number),
+                disk=(disks or {}).get(number, HalfFullDisk()),
             )
             await process.start()
             stack.push_async_callback(process.close)

@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 
+from tests.broker.control_broker import HalfFullDisk
 from thermocline.broker.hot_process import HotProcess
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.broker.settings.broker_settings import BrokerSettings
@@ -83,7 +84,7 @@ async def test_a_broker_stops_in_the_order_in_which_nothing_is_lost(
         tier=TierConfig(),
         clock=lambda: time.time_ns() // 1_000_000,
     )
-    process = HotProcess(settings, environment=dict(os.environ), single_process=True)
+    process = HotProcess(settings, environment=dict(os.environ), single_process=True, disk=HalfFullDisk())
 
     class NotingStack(AsyncExitStack):
         push_async_callback = note_async

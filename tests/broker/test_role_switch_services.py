@@ -127,6 +127,24 @@ async def test_transactions_end_once_over_a_change_of_masters(tmp_path: Path) ->
         assert stored(found) == {b"committed, and its note not written": 1, b"ask me": 1}
 
 
+async def test_a_hand_over_leaves_no_end_of_a_transaction_without_a_note(tmp_path: Path) -> None:
+    async with role_set(tmp_path, transaction_op_interval_ms=60_000) as found:
+        await found.switch(1)
+        await make_topic(found)
+        await found.wait_followed(2)
+        transactional = AsyncTransactionProducer(
+            group="shop", namesrv=found.namesrv, poll_name_server_interval_ms=POLL_MS
+        )
+        transactional.register_transaction_listener(Listener())
+        async with transactional as producer:
+            await producer.send_message_in_transaction(Message(TOPIC, b"committed"))
+            master = found.brokers[1].parts
+            assert master.parts.due.transactions.table.buffer
+            assert master.replicas.hand_over is not None
+            assert await master.replicas.hand_over.begin(2, pause_ms=5_000)
+            assert not master.parts.due.transactions.table.buffer
+
+
 async def test_popped_messages_come_back_at_the_next_master(tmp_path: Path) -> None:
     async with role_set(tmp_path) as found:
         await found.switch(1)
