@@ -56,6 +56,7 @@ from thermocline.remoting.bodies import (
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError, UnavailableError
+from thermocline.remoting.handles import pop_retry_topic_v1, pop_retry_topic_v2
 from thermocline.remoting.headers.broker import (
     GetConsumeStatsInBrokerHeader,
     GetTopicStatsInfoRequestHeader,
@@ -291,11 +292,19 @@ class StatsProcessor:
         return MessageQueue(topic=topic, broker_name=self._settings.broker.broker_name, queue_id=queue_id)
 
     def _subscribed(self, group: str, topics: Iterable[str]) -> list[str]:
-        """The topics without those that the group, being online, is no longer subscribed to."""
+        """The topics without those that the group, being online, is no longer subscribed to.
+
+        Members behind proxies count, and so do the retry topics of POP, which no heartbeat names.
+        """
         online = self._clients.consumer_group(group)
         if online is None or not online.subscriptions:
             return list(topics)
-        return [topic for topic in topics if topic in online.subscriptions]
+        wanted = {*online.subscriptions}.union(
+            each.topic for client in self._proxied.consumers(group) for each in client.subscriptions
+        )
+        for topic in list(wanted):
+            wanted |= {pop_retry_topic_v1(topic, group), pop_retry_topic_v2(topic, group)}
+        return [topic for topic in topics if topic in wanted]
 
     async def _add_progress(self, stats: ConsumeStats, topic: str, group: str, queue_count: int) -> None:
         offsets = self._offsets
