@@ -223,6 +223,7 @@ def state_processors(
         StatsProcessor(
             settings=base.settings,
             topics=tables.topics,
+            static_topics=tables.static_topics,
             groups=tables.groups,
             offsets=tables.offsets,
             clients=tables.clients,
