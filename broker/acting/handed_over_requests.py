@@ -4,6 +4,7 @@
     while there is none                                     the slave serves them, as any broker
 
     15 UPDATE_CONSUMER_OFFSET    14 QUERY_CONSUMER_OFFSET    41 LOCK_BATCH_MQ    42 UNLOCK_BATCH_MQ
+    222 INVOKE_BROKER_TO_RESET_OFFSET
 
 Clients ask for routes every 30 s. Without this, what they commit in between would be overwritten by the master's
 offsets, and two clients could hold the lock of one queue, one at each broker. RocketMQ's slave has neither.
@@ -33,6 +34,7 @@ CODES = (
     RequestCode.QUERY_CONSUMER_OFFSET,
     RequestCode.LOCK_BATCH_MQ,
     RequestCode.UNLOCK_BATCH_MQ,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
 )
 CALLS_MAX = 1_024
 AGAIN_S = 0.2

@@ -6,7 +6,9 @@ from random import Random
 from thermocline.broker.cold import ColdReads
 from thermocline.broker.settings import BrokerSettings
 from thermocline.broker.stats import BrokerStats
+from thermocline.broker.tables import system_topic_names
 from thermocline.remoting.connections import LimitCounts
+from thermocline.remoting.topic_validation import is_system_topic
 from thermocline.store.files import Disk, make_durable_directory
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues import ConsumeQueue
@@ -46,8 +48,12 @@ class Base:
         store.store_host = store_host
         make_durable_directory(disk, store.config.config_path)
         make_durable_directory(disk, store.config.own_path)
+        self.system_topics = system_topic_names(settings.broker, delay_level_count=len(store.config.delay_levels_ms))
         self.stats = BrokerStats(
-            cluster_name=settings.broker.cluster_name, now_ms=clock(), keys_max=settings.broker.stats_keys_max
+            cluster_name=settings.broker.cluster_name,
+            now_ms=clock(),
+            keys_max=settings.broker.stats_keys_max,
+            is_system_topic=lambda topic: topic in self.system_topics or is_system_topic(topic),
         )
 
     @property

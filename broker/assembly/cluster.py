@@ -30,6 +30,7 @@ class Cluster:
         """`master_epoch`: under a controller; of two masters NameServers keep the one with the greater."""
         settings = base.settings
         host, port = base.store_host
+        self._is_slave = base.is_slave
         self._offsets = tables.offsets
         self._lookup = reads.lookup
         outgoing = outgoing_options(settings.tls)
@@ -56,6 +57,11 @@ class Cluster:
     def mapped_queues(self) -> MappedQueues:
         """The physical queues of static topics, here and at the peers."""
         return MappedQueues(lookup=self._lookup, offsets=self._offsets, peers=self.peers)
+
+    @property
+    def does_master_work(self) -> bool:
+        """Whether this broker is a master, or a slave that stands in for a master that is gone."""
+        return not self._is_slave or (self.members is not None and self.members.state is StandIn.ACTING)
 
     @property
     def has_master(self) -> bool:

@@ -51,6 +51,7 @@ class DueMessages:
             self.appender,
             tables.persister,
             clock=base.clock,
+            stats=base.stats,
             flush_interval_ms=lambda: settings.broker.delay_flush_interval_ms,
             version_step=settings.broker.delay_version_step,
         )

@@ -161,6 +161,7 @@ def table_processors(
             lookup=reads.lookup,
             mapped_queues=cluster.mapped_queues,
             first_messages=reads.first_messages,
+            does_master_work=lambda: cluster.does_master_work,
         ),
         HandOffProcessor(
             store=base.store,
@@ -233,6 +234,7 @@ def state_processors(
         StatsProcessor(
             settings=base.settings,
             topics=tables.topics,
+            static_topics=tables.static_topics,
             groups=tables.groups,
             offsets=tables.offsets,
             clients=tables.clients,
@@ -280,6 +282,7 @@ def state_processors(
                 clock=base.clock,
                 boot_time_ms=parts.boot_time_ms,
                 dispatch_behind_bytes=dispatch_behind_bytes,
+                is_active=lambda: parts.cluster.does_master_work,
             ),
             run_retention=run_retention,
             delete_expired=delete_expired,

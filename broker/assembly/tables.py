@@ -40,7 +40,6 @@ from thermocline.broker.tables import (
     make_copied_topics,
     message_request_modes,
     static_topic_table,
-    system_topic_names,
     topic_journal,
     topic_table,
 )
@@ -66,7 +65,7 @@ class Tables:
             persister=self.persister,
             journal=self._journal,
             config=lambda: settings.broker,
-            system_topics=system_topic_names(config, delay_level_count=self._delay_level_count),
+            system_topics=base.system_topics,
             steady_clock=base.steady_clock,
             limits=base.limits,
         )

@@ -33,6 +33,7 @@ import msgspec
 
 from thermocline.broker.sends import MessageAppender
 from thermocline.broker.state_files import ConfigPersister, VersionCounter
+from thermocline.broker.stats import BrokerStats
 from thermocline.remoting import json_dialect
 from thermocline.remoting.bodies import DataVersion
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, MQError, OffsetOutOfRangeError
@@ -128,6 +129,7 @@ class DelayService:
         persister: ConfigPersister,
         *,
         clock: Callable[[], int],
+        stats: BrokerStats,
         flush_interval_ms: Callable[[], int] = lambda: 10_000,
         version_step: int = 200,
     ) -> None:
@@ -135,6 +137,7 @@ class DelayService:
         self._appender = appender
         self._persister = persister
         self._clock = clock
+        self._stats = stats
         self._flush_interval_ms = flush_interval_ms
         self._delays_ms = store.config.delay_levels_ms
         self._idle_pause_ms = max(PAUSE_MS, min(IDLE_PAUSE_MS, min(self._delays_ms) // 2))
@@ -293,7 +296,7 @@ class DelayService:
         if draft is None:
             return True
         try:
-            self._appender.append(draft)
+            self._stats.add_scheduled(self._appender.append(draft).size_bytes)
         except InvalidRequestError as error:
             logger.warning(
                 "delayed message dropped topic=%s physical_offset=%d error=%s", draft.topic, physical_offset, error

@@ -18,6 +18,7 @@ Resetting (222)
     "offset moved"; commits that members send before that are passed over.
     client side (useServerSideResetOffset=false): the broker works the offsets out and pushes them to the group's
     members.
+    A slave refuses the first, as its master's next offsets would undo it; one that stands in for its master does not.
 
 Source: broker/processor/ConsumerManageProcessor.java, AdminBrokerProcessor.java, client/net/Broker2Client.java,
 Apache RocketMQ 5.3.
@@ -25,7 +26,7 @@ Apache RocketMQ 5.3.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from thermocline.broker.queues import FirstMessages, QueueLookup
 from thermocline.broker.settings import CurrentConfig
@@ -55,6 +56,7 @@ from thermocline.remoting.errors import (
     GroupNotFoundError,
     InvalidParameterError,
     InvalidRequestError,
+    MQError,
     TopicNotFoundError,
 )
 from thermocline.remoting.headers.group import (
@@ -96,7 +98,10 @@ class ConsumerOffsetProcessor:
         lookup: QueueLookup,
         mapped_queues: MappedQueues,
         first_messages: FirstMessages,
+        does_master_work: Callable[[], bool],
     ) -> None:
+        """`does_master_work`: false at a slave that does not stand in for its master."""
+        self._does_master_work = does_master_work
         self._settings = settings
         self._topics = topics
         self._static_topics = static_topics
@@ -225,6 +230,8 @@ class ConsumerOffsetProcessor:
     async def reset(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """222: move a group to a time, to the end (-1), or one queue of it to an offset."""
         header = command.header(ResetOffsetRequestHeader)
+        if self._settings.broker.server_side_reset and not self._does_master_work():
+            raise MQError("Can not reset offset in slave broker")
         config = self._topics.get(header.topic)
         if config is None:
             raise TopicNotFoundError(f"Topic {header.topic} does not exist")

@@ -41,8 +41,11 @@ class RuntimeInfo:
         clock: Callable[[], int],
         boot_time_ms: int,
         dispatch_behind_bytes: Callable[[], int],
+        is_active: Callable[[], bool],
     ) -> None:
-        """`dispatch_behind_bytes`: how far the index lags behind the log."""
+        """`dispatch_behind_bytes`: how far the index lags behind the log.
+        `is_active`: whether this broker delivers delayed messages and the like; a slave that stands in does."""
+        self._is_active = is_active
         self._settings = settings
         self._disk = disk
         self._store = store
@@ -62,14 +65,14 @@ class RuntimeInfo:
             **stats.rates.runtime_info(),
             **self._store_info(),
             **{f"scheduleMessageOffset_{level}": f"{at},{end}" for level, (at, end) in self._delays.progress().items()},
-            "brokerActive": "true",
+            "brokerActive": "true" if self._is_active() else "false",
             "brokerVersionDesc": VERSION_NAME,
             "msgPutTotalYesterdayMorning": str(stats.put_day_totals.yesterday_morning),
             "msgPutTotalTodayMorning": str(stats.put_day_totals.today_morning),
-            "msgPutTotalTodayNow": str(stats.rates.put_count),
+            "msgPutTotalTodayNow": str(stats.clients_put_count),
             "msgGetTotalYesterdayMorning": str(stats.get_day_totals.yesterday_morning),
             "msgGetTotalTodayMorning": str(stats.get_day_totals.today_morning),
-            "msgGetTotalTodayNow": str(stats.rates.transferred_count),
+            "msgGetTotalTodayNow": str(stats.clients_got_count),
             "dispatchBehindBytes": str(self._dispatch_behind_bytes()),
             "pageCacheLockTimeMills": "0",
             "startAcceptSendRequestTimeStamp": str(config.accept_sends_from_ms),

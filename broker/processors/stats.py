@@ -12,6 +12,9 @@ What a group has before it (208, 317) counts messages that exist (remaining_mess
     pullOffset        in the same way, as tools work out `pullOffset - consumerOffset`
 While the cold tier has not reported yet, gaps are unknown and are counted.
 
+Of a static topic 208 shows NO_OFFSET where the group has none: tools take the offset of the newest part of a queue that
+has one, and would take a 0 for it.
+
 Minimum offsets are those that a consumer could read, the cold tier included; if it gives no answer, the request fails.
 Store times that only the cold tier has are left out then, as RocketMQ leaves out missing ones.
 Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
@@ -33,6 +36,7 @@ from thermocline.broker.tables import (
     ConsumerOffsets,
     GroupTable,
     ProxiedClients,
+    StaticTopicTable,
     TopicTable,
 )
 from thermocline.remoting.bodies import (
@@ -56,6 +60,7 @@ from thermocline.remoting.bodies import (
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError, UnavailableError
+from thermocline.remoting.handles import pop_retry_topic_v1, pop_retry_topic_v2
 from thermocline.remoting.headers.broker import (
     GetConsumeStatsInBrokerHeader,
     GetTopicStatsInfoRequestHeader,
@@ -76,6 +81,7 @@ from thermocline.store.queues import UNIT
 UNITS_MAX = 1_024
 """Units of a queue shown in one answer to 321."""
 UNKNOWN_TIME_MS = -1
+NO_OFFSET = QueueOffset(-1)
 DEFAULT_REMARK = "not set any response code"
 QUEUES_A_SLICE = 256
 """Queues looked at before the loop serves others."""
@@ -89,6 +95,7 @@ class StatsProcessor:
         *,
         settings: CurrentConfig,
         topics: TopicTable,
+        static_topics: StaticTopicTable,
         groups: GroupTable,
         offsets: ConsumerOffsets,
         clients: ClientRegistry,
@@ -102,6 +109,7 @@ class StatsProcessor:
     ) -> None:
         self._settings = settings
         self._topics = topics
+        self._static_topics = static_topics
         self._groups = groups
         self._offsets = offsets
         self._clients = clients
@@ -220,7 +228,8 @@ class StatsProcessor:
         for topic in topics:
             config = self._topics.get(topic)
             if config is not None:
-                await self._add_progress(stats, topic, group, config.read_queue_nums)
+                is_static = topic in self._static_topics.details
+                await self._add_progress(stats, topic, group, config.read_queue_nums, shows_none=is_static)
         return RemotingCommand.response(command, body=stats.encode())
 
     async def get_broker_consume_stats(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -291,16 +300,36 @@ class StatsProcessor:
         return MessageQueue(topic=topic, broker_name=self._settings.broker.broker_name, queue_id=queue_id)
 
     def _subscribed(self, group: str, topics: Iterable[str]) -> list[str]:
-        """The topics without those that the group, being online, is no longer subscribed to."""
+        """The topics without those that the group, being online, is no longer subscribed to.
+
+        Members behind proxies count, and so do the retry topics of POP, which no heartbeat names.
+        """
         online = self._clients.consumer_group(group)
         if online is None or not online.subscriptions:
             return list(topics)
-        return [topic for topic in topics if topic in online.subscriptions]
+        wanted = {*online.subscriptions}.union(
+            each.topic for client in self._proxied.consumers(group) for each in client.subscriptions
+        )
+        for topic in list(wanted):
+            wanted |= {pop_retry_topic_v1(topic, group), pop_retry_topic_v2(topic, group)}
+        return [topic for topic in topics if topic in wanted]
 
-    async def _add_progress(self, stats: ConsumeStats, topic: str, group: str, queue_count: int) -> None:
+    async def _add_progress(
+        self, stats: ConsumeStats, topic: str, group: str, queue_count: int, *, shows_none: bool = False
+    ) -> None:
+        """`shows_none`: a queue without an offset of the group has NO_OFFSET, not 0."""
         offsets = self._offsets
         for queue_id in range(queue_count):
-            consumed = offsets.query(topic, group, queue_id) or QUEUE_START
+            committed = offsets.query(topic, group, queue_id)
+            if committed is None and shows_none:
+                pulled = offsets.query_pull(topic, group, queue_id)
+                stats.offset_table[self._queue(topic, queue_id)] = OffsetWrapper(
+                    broker_offset=self._lookup.end(topic, queue_id),
+                    consumer_offset=NO_OFFSET,
+                    pull_offset=NO_OFFSET if pulled is None else pulled,
+                )
+                continue
+            consumed = committed or QUEUE_START
             pulled = max(consumed, offsets.query_pull(topic, group, queue_id) or QUEUE_START)
             content = await self._content(topic, queue_id, consumed)
             wrapper = OffsetWrapper(

@@ -12,16 +12,24 @@ per pull; everything else is derived from meters (stats_meter.py) and rates (sto
     BROKER_PUT_NUMS, BROKER_GET_NUMS     cluster name    all messages
     BROKER_CK_NUMS, BROKER_ACK_NUMS      cluster name    all check points and acknowledgements
 
+What delay levels deliver counts for the group SCHEDULE_CONSUMER of SCHEDULE_TOPIC_XXXX, as with RocketMQ.
+`clients_put_count` and `clients_got_count` leave system topics out: a delayed message counts once, in its own topic.
+
 Owner: the hot process's event loop; `sample` is to be called every second.
 Source: store/stats/BrokerStatsManager.java, broker/BrokerStats.java, Apache RocketMQ 5.3.
 """
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 
 import msgspec
 
 from thermocline.broker.stats.stats_meter import KEYS_MAX, Meter, MeterSet, Window, WindowSum
 from thermocline.broker.stats.store_rates import StoreRates
+from thermocline.remoting.topic_validation import SCHEDULE_TOPIC, is_system_topic
+
+SCHEDULE_GROUP = "SCHEDULE_CONSUMER"
+"""RocketMQ's name for what takes messages out of the delay levels."""
 
 
 class StatsView(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +41,7 @@ class StatsView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DayTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages since start, as they stood at the last two midnights."""
+    """Messages since start without those of system topics, as they stood at the last two midnights."""
 
     yesterday_morning: int = 0
     today_morning: int = 0
@@ -42,12 +50,25 @@ class DayTotals(msgspec.Struct, frozen=True, kw_only=True):
 class BrokerStats:
     """All statistics of one broker."""
 
-    def __init__(self, *, cluster_name: str, now_ms: int, keys_max: int = KEYS_MAX) -> None:
+    def __init__(
+        self,
+        *,
+        cluster_name: str,
+        now_ms: int,
+        keys_max: int = KEYS_MAX,
+        is_system_topic: Callable[[str], bool] = is_system_topic,
+    ) -> None:
+        """`is_system_topic`: whether a topic is the broker's own."""
+        self._is_system_topic = is_system_topic
+        self._system_put: dict[str, Meter] = {}
+        self._system_put_removed = 0
+        self.clients_got_count = 0
+        """Messages that were handed out, but of system topics."""
         self.rates = StoreRates(now_ms=now_ms)
         self.looked_up_bytes = 0
         """Bytes of records that were answered to queries by key and by id: no group's, and in no rate of RocketMQ's."""
         self._cluster_name = cluster_name
-        self._topic_put = MeterSet(now_ms=now_ms, keys_max=keys_max)
+        self._topic_put = MeterSet(now_ms=now_ms, keys_max=keys_max, on_created=self._put_meter_created)
         self._group_get = MeterSet(now_ms=now_ms, keys_max=keys_max)
         self._send_back = MeterSet(now_ms=now_ms, keys_max=keys_max)
         self._dead_letter = MeterSet(now_ms=now_ms, keys_max=keys_max)
@@ -106,9 +127,21 @@ class BrokerStats:
         """One pull handed `count` messages of `bytes_` bytes in all to a group."""
         self._group_get.add(f"{topic}@{group}", count, bytes_)
         self._broker_get.add(self._cluster_name, count, bytes_)
+        if not self._is_system_topic(topic):
+            self.clients_got_count += count
         self.rates.found_times += 1
         self.rates.transferred_count += count
         self.rates.transferred_bytes += bytes_
+
+    def add_scheduled(self, bytes_: int) -> None:
+        """One message of a delay level has gone to its topic."""
+        self._group_get.add(f"{SCHEDULE_TOPIC}@{SCHEDULE_GROUP}", 1, bytes_)
+
+    @property
+    def clients_put_count(self) -> int:
+        """Messages that were stored since start, but in system topics."""
+        in_system_topics = self._system_put_removed + sum(meter.count for meter in self._system_put.values())
+        return self.rates.put_count - in_system_topics
 
     @property
     def served_bytes(self) -> int:
@@ -176,7 +209,7 @@ class BrokerStats:
                 meters.remove(key)
 
     def sample(self, now_ms: int) -> None:
-        """Take the samples that are due, and note the totals at midnight (UTC)."""
+        """Take the samples that are due, and note the totals at midnight, local time."""
         self.rates.sample(now_ms)
         for meters in (
             self._topic_put,
@@ -191,11 +224,17 @@ class BrokerStats:
         if today != self._today:
             self._today = today
             self.put_day_totals = DayTotals(
-                yesterday_morning=self.put_day_totals.today_morning, today_morning=self.rates.put_count
+                yesterday_morning=self.put_day_totals.today_morning, today_morning=self.clients_put_count
             )
             self.get_day_totals = DayTotals(
-                yesterday_morning=self.get_day_totals.today_morning, today_morning=self.rates.transferred_count
+                yesterday_morning=self.get_day_totals.today_morning, today_morning=self.clients_got_count
             )
+
+    def _put_meter_created(self, meter: Meter) -> None:
+        if self._is_system_topic(meter.key):
+            before = self._system_put.get(meter.key)
+            self._system_put_removed += 0 if before is None else before.count
+            self._system_put[meter.key] = meter
 
 
 def _per_second(meters: MeterSet, key: str) -> float:
@@ -204,4 +243,4 @@ def _per_second(meters: MeterSet, key: str) -> float:
 
 
 def _day(now_ms: int) -> date:
-    return datetime.fromtimestamp(now_ms / 1000, tz=UTC).date()
+    return datetime.fromtimestamp(now_ms / 1000, tz=UTC).astimezone().date()

@@ -110,10 +110,14 @@ def _sum(samples: deque[Sample], *, column: int) -> WindowSum:
 class MeterSet:
     """Meters by key, sampled together. A key is created by its first `add` and dropped by `remove`."""
 
-    __slots__ = ("_active", "_keys_max", "_meters", "_others", "_sampled_ms")
+    __slots__ = ("_active", "_keys_max", "_meters", "_on_created", "_others", "_sampled_ms")
 
-    def __init__(self, *, now_ms: int, keys_max: int = KEYS_MAX) -> None:
+    def __init__(
+        self, *, now_ms: int, keys_max: int = KEYS_MAX, on_created: Callable[[Meter], None] | None = None
+    ) -> None:
+        """`on_created`: called with each new meter that has a key."""
         self._keys_max = keys_max
+        self._on_created = on_created
         self._others = Meter(self._activate, "")
         self._meters: dict[str, Meter] = {}
         self._active: tuple[dict[str, Meter], ...] = ({}, {}, {})
@@ -136,6 +140,8 @@ class MeterSet:
             if len(self._meters) >= self._keys_max:
                 return self._others
             meter = self._meters[key] = Meter(self._activate, key)
+            if self._on_created is not None:
+                self._on_created(meter)
         return meter
 
     def add(self, key: str, count: int, bytes_: int = 0) -> None:

@@ -331,7 +331,7 @@ class GroupAdministration(AdminBase):
                 queue=from_wire(queue),
                 broker_offset=offsets.broker_offset if offsets.end_offset is None else offsets.end_offset,
                 gap_count=0 if offsets.end_offset is None else offsets.end_offset - offsets.broker_offset,
-                consumer_offset=offsets.consumer_offset,
+                consumer_offset=max(0, offsets.consumer_offset),  # of static topics -1 where there is none
                 last_timestamp_ms=offsets.last_timestamp,
             )
             for queue, offsets in ConsumeStats.decode(answer.body).offset_table.items()

@@ -104,7 +104,7 @@ class TrafficStatistics(AdminBase):
         except TopicNotFoundError:
             return 0
         return sum(
-            offsets.broker_offset - offsets.consumer_offset
+            offsets.broker_offset - max(0, offsets.consumer_offset)  # of static topics -1 where there is none
             for offsets in ConsumeStats.decode(answer.body).offset_table.values()
         )
 

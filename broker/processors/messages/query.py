@@ -3,8 +3,8 @@
     index process -> places in the log -> local records, each looked at -+
     tier process  -> records of the cold segments -----------------------+-> once each, newest first, at most maxNum
 
-Index type (clients since 5.5): K a key, U a unique id, T a tag; without it `_UNIQUE_KEY_QUERY` tells U from K. RocketMQ
-indexes unique ids among the keys, so K finds both.
+Index type (clients since 5.5): K a key, the default, U a unique id, T a tag. `_UNIQUE_KEY_QUERY` means U, whatever the
+index type says. RocketMQ indexes unique ids among the keys, so K finds both.
 
 Rules
   - A place that the index names may hold a message with another key of the same hash, or one that is not to be seen any
@@ -68,8 +68,8 @@ class QueryProcessor:
     async def query(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """12: records by key."""
         header = command.header(QueryMessageRequestHeader)
-        is_unique = header.unique_key_query == "true"
-        index_type = header.index_type or (INDEX_UNIQUE if is_unique else INDEX_KEY)
+        is_unique = (header.unique_key_query or "").lower() == "true"
+        index_type = INDEX_UNIQUE if is_unique else header.index_type or INDEX_KEY
         if index_type not in (INDEX_KEY, INDEX_UNIQUE, INDEX_TAG):
             raise InvalidRequestError("unknown index type", index_type=index_type)
         count_max = self._settings.broker.default_query_count if is_unique else header.max_num

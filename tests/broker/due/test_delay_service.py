@@ -10,6 +10,7 @@ import pytest
 from tests.broker.control_broker import ControlBroker, control_broker
 from tests.clock import Clock
 from thermocline.broker.due.delay_service import PAUSE_MS, SLICE_MESSAGES_MAX, DelayService, schedule
+from thermocline.remoting.bodies import BrokerStatsData, KVTable
 from thermocline.remoting.errors import CorruptDataError, ServiceUnavailableError
 from thermocline.remoting.json_dialect import loads
 from thermocline.remoting.records.properties import decode_properties
@@ -149,13 +150,32 @@ async def test_a_clock_set_back_does_not_hold_messages_up(broker: ControlBroker)
     assert delivered(broker) == [b"x"]
 
 
+async def test_a_delayed_message_counts_once_and_for_the_group_of_the_levels(broker: ControlBroker) -> None:
+    """`clusterList -m` and the exporter of RocketMQ read these figures."""
+    draft = MessageDraft(
+        topic="T", queue_id=1, body=b"x", properties_text=b"", born_timestamp_ms=123, born_host=("10.0.0.7", 4711)
+    )
+    broker.parts.due.appender.append(schedule(draft, {}, 1, level_count=18))
+    broker.clock.now_ms += 1_000
+    deliver_all(broker)
+    assert delivered(broker) == [b"x"]
+    table = KVTable.decode((await broker.ask(28)).body).table
+    assert (table["msgPutTotalTodayNow"], table["putMessageTimesTotal"]) == ("1", "2")
+    broker.parts.base.stats.sample(broker.clock.now_ms + 60_000)
+    key = {"statsKey": f"{SCHEDULE_TOPIC}@SCHEDULE_CONSUMER"}
+    answer = await broker.ask(315, {"statsName": "GROUP_GET_NUMS", **key})
+    assert (answer.code, BrokerStatsData.decode(answer.body).stats_minute.sum) == (0, 1)
+    answer = await broker.ask(315, {"statsName": "GROUP_GET_SIZE", **key})
+    assert BrokerStatsData.decode(answer.body).stats_minute.sum > 0
+
+
 async def test_a_level_that_is_no_longer_set_goes_on(broker: ControlBroker) -> None:
     """The setting was made shorter between two starts: what was accepted comes, and holds the log until then."""
     parts, store = broker.parts, broker.parts.base.store
     start = store.commit_log.append_offset
     send_delayed(broker, 4, b"thirty seconds")
     store.config = replace(store.config, message_delay_level="1s 5s")
-    delays = DelayService(store, parts.due.appender, parts.tables.persister, clock=broker.clock)
+    delays = DelayService(store, parts.due.appender, parts.tables.persister, clock=broker.clock, stats=parts.base.stats)
     assert delays.levels == [1, 2, 4]
     assert delays.earliest_undelivered_offset() == start
     broker.clock.now_ms += 29_999
@@ -266,7 +286,9 @@ async def test_the_task_delivers_by_itself(broker: ControlBroker, monkeypatch: p
 
 async def test_the_official_file_is_read(broker: ControlBroker) -> None:
     parts = broker.parts
-    delays = DelayService(parts.base.store, parts.due.appender, parts.tables.persister, clock=broker.clock)
+    delays = DelayService(
+        parts.base.store, parts.due.appender, parts.tables.persister, clock=broker.clock, stats=parts.base.stats
+    )
     delays.load(b'{\n\t"dataVersion":{\n\t\t"counter":20},\n\t"offsetTable":{\n\t\t1:64,\n\t\t17:0\n\t}\n}')
     assert {level: at for level, (at, _) in delays.progress().items()} == {1: 64, 17: 0}
     with pytest.raises(CorruptDataError):

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker, recorded
+from tests.broker.slave_config import slave_config
 from tests.broker.timing import deliver_all, open_timers, put_timed, timer_service
+from thermocline.broker.cluster import StandIn
 from thermocline.broker.processors.runtime_info import human_bytes
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.bodies import KVTable
@@ -45,6 +47,16 @@ async def test_runtime_information_has_the_recorded_names(broker: ControlBroker)
     table = KVTable.decode((await broker.ask(28)).body).table
     assert table["runtime"] == "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"
     assert table["earliestMessageTimeStamp"] == str(sent_ms)
+
+
+async def test_a_slave_is_active_in_its_masters_place_only(tmp_path: Path) -> None:
+    """The column `ACTIVATED` of `clusterList`: which broker delivers delayed messages and the like."""
+    async with control_broker(tmp_path, config=slave_config(slave_acting_master=True)) as broker:
+        members = broker.parts.cluster.members
+        assert members is not None
+        for state, shown in ((StandIn.FOLLOWING, "false"), (StandIn.ACTING, "true")):
+            members.state = state
+            assert KVTable.decode((await broker.ask(28)).body).table["brokerActive"] == shown
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from tests.broker.control_broker import Client, ControlBroker, control_broker
+from tests.broker.slave_config import slave_config
 from tests.clock import Clock
+from thermocline.broker.cluster import StandIn
 from thermocline.broker.cold.cold_reads import ColdBounds, ColdPull, ColdPullResult, ColdTimeSearch, NoColdTier
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.bodies import (
@@ -218,6 +220,20 @@ async def test_a_reset_needs_topic_and_group(broker: ControlBroker) -> None:
     assert (await reset(broker, topic="U")).code == 17
     await broker.parts.tables.groups.delete("G")
     assert (await reset(broker)).code == 26
+
+
+async def test_a_slave_moves_no_group_but_in_its_masters_place(tmp_path: Path) -> None:
+    """Its master's next offsets would undo it. With the master away, tools ask the slave."""
+    async with control_broker(tmp_path, config=slave_config(slave_acting_master=True)) as broker:
+        tables = broker.parts.tables
+        await tables.topics.ensure("T", queue_count=2)
+        tables.groups.find_or_create("G")
+        answer = await reset(broker)
+        assert (answer.code, answer.remark) == (1, "Can not reset offset in slave broker")
+        assert not tables.offsets.has_reset("T", "G", 0)
+        assert broker.parts.cluster.members is not None
+        broker.parts.cluster.members.state = StandIn.ACTING
+        assert (await reset(broker)).code == 0
 
 
 async def test_a_reset_reaches_into_the_cold_tier(tmp_path: Path) -> None:

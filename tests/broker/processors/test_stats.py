@@ -10,13 +10,16 @@ from tests.broker.control_broker import ControlBroker, control_broker
 from thermocline.broker.cold.cold_reads import ColdBounds, NoColdTier
 from thermocline.remoting.bodies import (
     BrokerStatsData,
+    ConsumerData,
     ConsumeStats,
     ConsumeStatsList,
     GroupList,
+    HeartbeatData,
     MessageQueue,
     QueryConsumeQueueResponseBody,
     QueryConsumeTimeSpanBody,
     QuerySubscriptionResponseBody,
+    SubscriptionData,
     TopicList,
     TopicStatsTable,
 )
@@ -104,6 +107,24 @@ async def test_how_far_a_group_is(broker: ControlBroker) -> None:
     assert sum(len(stats.offset_table) for stats in by_group["G"]) == 3
     ordered = ConsumeStatsList.decode((await broker.ask(317, {"isOrder": "true"})).body)
     assert ordered.total_diff == 0
+
+
+async def test_what_pop_is_to_redeliver_is_shown_of_a_group_that_is_online(broker: ControlBroker) -> None:
+    """Its members name the topic alone in their heartbeats."""
+    data = HeartbeatData(
+        client_id="c1",
+        consumer_data_set=[
+            ConsumerData(group_name="G", subscription_data_set=[SubscriptionData(topic="T", sub_version=1)])
+        ],
+    )
+    assert (await broker.ask(34, body=data.encode())).code == 0
+    retry_topics = ("%RETRY%G_T", "%RETRY%G+T")
+    for topic in (*retry_topics, "U", "%RETRY%G_U"):
+        await broker.parts.tables.topics.ensure(topic, queue_count=1)
+    for topic in ("T", "U", *retry_topics, "%RETRY%G_U"):
+        broker.parts.tables.offsets.commit(topic, "G", 0, 0)
+    stats = ConsumeStats.decode((await broker.ask(208, {"consumerGroup": "G"})).body)
+    assert {each.topic for each in stats.offset_table} == {"T", *retry_topics}
 
 
 async def test_consumers_of_a_topic_and_topics_of_a_consumer(broker: ControlBroker) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.static_topics.two_brokers import GROUP, TOPIC, Side, TwoBrokers, item, two_brokers
-from thermocline.remoting.bodies import TopicConfigAndMapping, TopicConfigTableBody
+from thermocline.remoting.bodies import ConsumeStats, MessageQueue, TopicConfigAndMapping, TopicConfigTableBody
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.json_dialect import loads
 from thermocline.remoting.records.message_record import iterate_records
@@ -190,6 +190,25 @@ async def test_a_group_goes_on_where_it_was_before_the_move(brokers: TwoBrokers)
     assert (await brokers.b.commit(10_001)).code == 0
     assert brokers.b.broker.parts.tables.offsets.query(TOPIC, GROUP, 1) == 1
     assert await brokers.b.committed() == 10_001
+
+
+async def test_tools_see_that_a_group_has_no_offset_yet_in_the_newest_part(brokers: TwoBrokers) -> None:
+    """`consumerProgress` takes the offset of the newest part that has one: 0 there would be a lag of everything."""
+    await send(brokers.a, 5)
+    await brokers.a.commit(3)
+    await remap(brokers)
+    await send(brokers.b, 2)
+    shown = {
+        side.name: ConsumeStats.decode(
+            (await side.ask(208, {"consumerGroup": GROUP, "topic": TOPIC})).body
+        ).offset_table[MessageQueue(topic=TOPIC, broker_name=side.name, queue_id=queue_id)]
+        for side, queue_id in ((brokers.a, 2), (brokers.b, 1))
+    }
+    assert (shown["a"].consumer_offset, shown["a"].broker_offset) == (3, 5)
+    assert (shown["b"].consumer_offset, shown["b"].broker_offset, shown["b"].pull_offset) == (-1, 2, -1)
+    await brokers.b.commit(10_001)
+    stats = ConsumeStats.decode((await brokers.b.ask(208, {"consumerGroup": GROUP, "topic": TOPIC})).body)
+    assert stats.offset_table[MessageQueue(topic=TOPIC, broker_name="b", queue_id=1)].consumer_offset == 1
 
 
 async def test_an_offset_that_comes_with_a_pull_counts_in_its_own_queue_only(brokers: TwoBrokers) -> None:

@@ -3,6 +3,8 @@
 Covers `broker/stats/stats_meter.py`, `broker/stats/store_rates.py`.
 """
 
+import time
+
 import pytest
 
 from thermocline.broker.stats.broker_stats import BrokerStats
@@ -101,6 +103,45 @@ def test_totals_are_noted_at_midnight() -> None:
     stats.sample(START_MS + 2 * day_ms)
     assert stats.put_day_totals.yesterday_morning == 10
     assert stats.put_day_totals.today_morning == 15
+
+
+def test_the_day_is_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As RocketMQ has it: `clusterList -m` shows what came since midnight of the operator's day."""
+    monkeypatch.setenv("TZ", "UTC-8")  # the zone of Shanghai, 8 hours ahead
+    time.tzset()
+    try:
+        stats = BrokerStats(cluster_name="C", now_ms=START_MS)  # 2023-11-15 06:13:20 there
+        stats.add_put("T", 10, 1)
+        before_midnight_ms = START_MS + 17 * 3_600_000
+        stats.sample(before_midnight_ms)
+        assert stats.put_day_totals.today_morning == 0
+        stats.sample(before_midnight_ms + 3_600_000)
+        assert stats.put_day_totals.today_morning == 10
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_totals_leave_system_topics_out() -> None:
+    """A delayed message is stored twice, and counts once. Traces do not count."""
+    stats = BrokerStats(
+        cluster_name="C", now_ms=START_MS, is_system_topic=lambda topic: topic.startswith(("rmq_sys_", "Trace"))
+    )
+    meter = stats.put_meter("rmq_sys_wheel_timer")
+    meter.add(3)
+    stats.add_stored(3, 30)
+    stats.add_put("Trace", 5, 50)
+    stats.add_put("T", 2, 20)
+    assert (stats.rates.put_count, stats.clients_put_count) == (10, 2)
+    stats.remove_topic("Trace")
+    assert stats.clients_put_count == 2
+    stats.add_put("Trace", 1, 10)
+    assert (stats.rates.put_count, stats.clients_put_count) == (11, 2)
+    stats.add_get("Trace", "G", 4, 40)
+    stats.add_get("T", "G", 1, 10)
+    assert (stats.rates.transferred_count, stats.clients_got_count) == (5, 1)
+    stats.sample(START_MS + 24 * 3_600_000)
+    assert (stats.put_day_totals.today_morning, stats.get_day_totals.today_morning) == (2, 1)
 
 
 def test_rates_are_empty_until_their_span_has_passed() -> None:

@@ -46,6 +46,11 @@ async def test_query_by_key_unique_id_and_tag(broker: DataBroker) -> None:
     assert [r.queue_offset for r in messages(await query(broker, unique_key(4), indexType="U"))] == [4]
     assert [r.queue_offset for r in messages(await query(broker, "Tag1", indexType="T"))] == [9, 7, 5, 3, 1]
     assert (await query(broker, "k3", indexType="X")).code == 1
+    # As RocketMQ reads the flag, which has the last word over the type.
+    assert [
+        r.queue_offset
+        for r in messages(await query(broker, unique_key(4), _UNIQUE_KEY_QUERY="True", indexType="T", maxNum=0))
+    ] == [4]
 
 
 async def test_query_within_a_time(broker: DataBroker) -> None:
