@@ -14,14 +14,15 @@ from typing import ClassVar
 
 from thermocline.controller.consensus import Peers, parse_peers
 from thermocline.namesrv.official_settings import CONTROLLER_SETTINGS
-from thermocline.namesrv.port_config import PortConfig, own_fields, setting
+from thermocline.namesrv.port_config import PORT_MAX, PortConfig, own_fields, setting
 from thermocline.namesrv.port_settings import PortSettings
 from thermocline.remoting.errors import InvalidParameterError
 from thermocline.remoting.settings import OfficialSetting
 
 LOOPBACK = "127.0.0.1"
-PORT_MAX = 65_535
 ENVIRONMENT_PREFIX = "THERMOCLINE_CONTROLLER_"
+BROKER_NAMES = ("controllerAddr", "controllerHeartBeatTimeoutMills")
+"""A broker's settings whose variables begin with that prefix: daemons may share their environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ class ControllerConfig(PortConfig):
     replica_sets_max: int = setting(10_000, "replicaSetsMax", least=1)
     set_replicas_max: int = setting(32, "replicasPerSetMax", least=1)
     live_brokers_max: int = setting(20_000, "liveBrokersMax", least=1)
-    health_port: int = setting(-1, "healthPort", least=-1, is_live=False)
+    health_port: int = setting(-1, "healthPort", least=-1, most=PORT_MAX, is_live=False)
     """HTTP port with health and figures; 0 takes a free one, -1 opens none."""
     health_host: str = setting(LOOPBACK, "healthBindAddress", is_live=False)
     waiting_requests_max: int = setting(1_000, "waitingChangesMax", least=1)
@@ -72,8 +73,6 @@ class ControllerConfig(PortConfig):
             raise InvalidParameterError(
                 "an address of this machine is needed", setting="healthBindAddress", value=self.health_host
             ) from None
-        if self.health_port > PORT_MAX:
-            raise InvalidParameterError("no port", setting="healthPort", value=self.health_port)
         if not self.group.strip():
             raise InvalidParameterError("controllerDLegerGroup must not be empty")
 
@@ -87,6 +86,6 @@ class ControllerConfig(PortConfig):
         return parse_peers(self.peers_text, self.node)
 
 
-CONTROLLER = PortSettings(ControllerConfig, prefix=ENVIRONMENT_PREFIX)
+CONTROLLER = PortSettings(ControllerConfig, prefix=ENVIRONMENT_PREFIX, names_of_others=BROKER_NAMES)
 OWN_FIELDS = own_fields(ControllerConfig)
 """The settings that are no TLS settings."""

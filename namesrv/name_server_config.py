@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from thermocline.namesrv.official_settings import NAME_SERVER_SETTINGS
-from thermocline.namesrv.port_config import PortConfig, own_fields, setting
+from thermocline.namesrv.port_config import PORT_MAX, PortConfig, own_fields, setting
 from thermocline.remoting.settings import OfficialSetting
 
 
@@ -29,7 +29,7 @@ class NameServerConfig(PortConfig):
 
     OFFICIAL: ClassVar[Mapping[str, OfficialSetting]] = NAME_SERVER_SETTINGS
 
-    listen_port: int = setting(9876, "listenPort", least=0, is_live=False)
+    listen_port: int = setting(9876, "listenPort", least=0, most=PORT_MAX, is_live=False)
     """0 takes a free one."""
     scan_interval_ms: int = setting(5_000, "scanNotActiveBrokerInterval", least=10)
     """How often brokers that fell silent are looked for."""

@@ -45,14 +45,15 @@ class LoadedConfig(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
 class PortSettings(Generic[C]):
     """The settings of one kind of daemon."""
 
-    def __init__(self, config_class: type[C], *, prefix: str) -> None:
-        """`prefix`: of the environment's variables."""
+    def __init__(self, config_class: type[C], *, prefix: str, names_of_others: Collection[str] = ()) -> None:
+        """`prefix`: of the environment's variables. `names_of_others`: see SettingNames."""
         self._config_class = config_class
         self._own_fields = own_fields(config_class)
         self._names = SettingNames(
             prefix,
             official=config_class.OFFICIAL,
             fields_by_name={item.metadata["name"]: item for item in self._own_fields + fields(TlsConfig)},
+            names_of_others=names_of_others,
         )
         self.environment_variable = self._names.environment_variable
         self.environment_properties = self._names.environment_properties

@@ -53,6 +53,7 @@ from thermocline.remoting.settings import (
     PropertySource,
     TlsConfig,
     Treatment,
+    is_service_link,
     parse_config_text,
     resolve,
 )
@@ -75,12 +76,17 @@ ALIASES: Mapping[str, str] = {
 }
 """RocketMQ's JVM properties."""
 ENVIRONMENT_OTHERS = frozenset(
-    {"THERMOCLINE_LOG_LEVEL", "THERMOCLINE_RUNTIME_DIR"}
+    {"THERMOCLINE_LOG_LEVEL", "THERMOCLINE_RUNTIME_DIR", "THERMOCLINE_CONTROLLERS"}
     | {f"THERMOCLINE_{name}" for name in ("ACCESS_KEY", "SECRET_KEY", "SECURITY_TOKEN", "CREDENTIALS_FILE")}
 )
 """Variables of the prefix that are no settings."""
-ENVIRONMENT_OTHER_PREFIXES = ("THERMOCLINE_NAME_SERVER_", "THERMOCLINE_PROXY_", "THERMOCLINE_CLIENT_")
-"""Settings of NameServer and proxy, which may run beside the broker, and of clients."""
+ENVIRONMENT_OTHER_PREFIXES = (
+    "THERMOCLINE_NAME_SERVER_",
+    "THERMOCLINE_PROXY_",
+    "THERMOCLINE_CONTROLLER_",
+    "THERMOCLINE_CLIENT_",
+)
+"""Settings of NameServer, proxy and controller, which may run beside the broker, and of clients."""
 
 
 class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +120,8 @@ def environment_source(environment: Mapping[str, str]) -> PropertySource:
     names = {environment_variable(name): name for name in (*BROKER_SETTINGS, *SETTINGS)}
     values: dict[str, str] = {}
     for variable, text in environment.items():
+        if is_service_link(variable, text):
+            continue
         name = ENVIRONMENT_ALIASES.get(variable) or names.get(variable)
         if name is not None:
             values[name] = text

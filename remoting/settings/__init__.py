@@ -22,6 +22,7 @@ from thermocline.remoting.settings.setting_names import (
     PropertySource,
     SettingNames,
     environment_variable,
+    is_service_link,
 )
 from thermocline.remoting.settings.tls_config import (
     CONFIG_FILE_DEFAULT,
@@ -50,6 +51,7 @@ __all__ = [
     "fixed_values",
     "format_config_text",
     "honoured",
+    "is_service_link",
     "parse_config_text",
     "refused",
     "resolve",

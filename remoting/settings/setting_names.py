@@ -3,13 +3,16 @@
 Known are RocketMQ's names, by their treatment (official_settings.py), and the property names of the data class, those
 of TLS among them. A name that does not exist is an error with the nearest known ones; so is a value that cannot be one,
 or that promises what is not built, with the place where it stands.
+
+Kubernetes sets variables for each service of a pod's namespace (`is_service_link`). The service of a daemon usually has
+such a name that they begin with the prefix of its settings; they are passed over.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import Field, fields
 from typing import Any
 
@@ -19,9 +22,13 @@ from thermocline.remoting.errors import SettingError
 from thermocline.remoting.settings.official_settings import OfficialSetting, Treatment, resolve
 from thermocline.remoting.settings.tls_config import TlsConfig, shown_tls
 
-__all__ = ["GatheredSettings", "PropertySource", "SettingNames", "environment_variable"]
+__all__ = ["GatheredSettings", "PropertySource", "SettingNames", "environment_variable", "is_service_link"]
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_SERVICE_LINK = re.compile(
+    r"[A-Z0-9_]+_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
+)
+_PORT_LINK = re.compile(r"(tcp|udp|sctp)://.*")
 _TLS_FIELDS = frozenset(item.name for item in fields(TlsConfig))
 
 
@@ -45,15 +52,30 @@ def environment_variable(prefix: str, name: str) -> str:
     return prefix + _CAPITAL.sub("_", name).replace(".", "_").upper()
 
 
+def is_service_link(variable: str, text: str) -> bool:
+    """Whether Kubernetes has set the variable, for a service: its host, its ports, or its URL by port.
+
+    THERMOCLINE_PROXY_SERVICE_HOST=10.0.0.11 and THERMOCLINE_PROXY_PORT=tcp://10.0.0.11:8081 of `thermocline-proxy`.
+    """
+    is_url = variable.endswith("_PORT") and _PORT_LINK.fullmatch(text) is not None
+    return is_url or _SERVICE_LINK.fullmatch(variable) is not None
+
+
 class SettingNames:
     """See the module."""
 
     def __init__(
-        self, prefix: str, *, official: Mapping[str, OfficialSetting], fields_by_name: Mapping[str, Field[Any]]
+        self,
+        prefix: str,
+        *,
+        official: Mapping[str, OfficialSetting],
+        fields_by_name: Mapping[str, Field[Any]],
+        names_of_others: Collection[str] = (),
     ) -> None:
         """`prefix`: of the environment's variables; `official`: RocketMQ's settings by name; `fields_by_name`: by
-        property name."""
+        property name; `names_of_others`: settings of another daemon whose variables begin with the prefix, too."""
         self._prefix = prefix
+        self._others = frozenset(environment_variable("THERMOCLINE_", name) for name in names_of_others)
         self._official = official
         self._fields = fields_by_name
 
@@ -68,6 +90,8 @@ class SettingNames:
             names.get(variable, variable): text
             for variable, text in environment.items()
             if variable.startswith(self._prefix)
+            and variable not in self._others
+            and not is_service_link(variable, text)
         }
         return PropertySource(place="environment", values=values)
 

@@ -67,6 +67,8 @@ def test_the_later_source_wins(tmp_path: Path) -> None:
         ("listenPort", "many", "a whole number"),
         ("orderMessageEnable", "perhaps", "true or false"),
         ("brokerExpiryMs", "1", "at least 100"),
+        ("listenPort", "65536", "at most 65535"),
+        ("scanNotActiveBrokerInterval", "1" * 400, "at most"),
     ],
 )
 def test_mistakes_are_named(name: str, text: str, error: str) -> None:
