@@ -67,8 +67,7 @@ class LocalOffsetStore:
     """Offsets in a file."""
 
     def __init__(self, *, directory: Path | None, client_id: str, group: str) -> None:
-        root = Path.home() / ".rocketmq_offsets" if directory is None else directory
-        self._path = root / client_id / group / "offsets.json"
+        self._path = (_offsets_at_home() if directory is None else directory) / client_id / group / "offsets.json"
         self._offsets = self._load()
 
     async def read(self, queue: MessageQueue) -> int | None:
@@ -104,3 +103,12 @@ class LocalOffsetStore:
         except InvalidRequestError as error:
             raise InvalidRequestError("the file of broadcast offsets is damaged", path=self._path) from error
         return {from_wire(queue): offset for queue, offset in table.items()}
+
+
+def _offsets_at_home() -> Path:
+    try:
+        return Path.home() / ".rocketmq_offsets"
+    except RuntimeError as error:  # a container's user without a name, and without HOME
+        raise InvalidRequestError(
+            "broadcasting keeps offsets in the home directory, and there is none: set local_offset_directory"
+        ) from error

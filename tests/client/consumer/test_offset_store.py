@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,18 @@ async def test_a_file_of_an_official_client_is_read(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text('{"offsetTable":{{"topic":"orders","brokerName":"broker-a","queueId":1}:12,}}')
     assert await store_in(tmp_path).read(QUEUE) == 12
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container with a number for its user: Python raises a RuntimeError."""
+
+    def getpwuid(number: int) -> object:
+        raise KeyError(number)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", getpwuid)
+    with pytest.raises(InvalidRequestError, match="local_offset_directory"):
+        LocalOffsetStore(directory=None, client_id="10.0.0.1@one", group="billing")
 
 
 async def test_nothing_new_writes_nothing(tmp_path: Path) -> None:
