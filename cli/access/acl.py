@@ -144,7 +144,7 @@ def copy(app: Application, users: tuple[str, ...], source: str, target: str) -> 
     wanted = set(map(_subject, users))
     copied = []
     with app.open_admin() as admin:
-        (found,) = admin.acls(broker=source).values()
+        found = next(iter(admin.acls(broker=source).values()))
         for one in found:
             subject = str(one.subject)
             if wanted and subject not in wanted:

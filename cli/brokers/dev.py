@@ -13,6 +13,7 @@ from thermocline.cli.common.daemon_options import (
     merged_proxy_flags,
     parse_listen,
     parse_settings,
+    print_line,
     proxy_options,
 )
 
@@ -71,7 +72,7 @@ def dev(
     )
 
     def tell(ready: ReadyAddresses) -> None:
-        click.echo(f"ready namesrv={ready.name_server} broker={ready.broker} cold={ready.cold_url}{ready.proxy_fields}")
+        print_line(f"ready namesrv={ready.name_server} broker={ready.broker} cold={ready.cold_url}{ready.proxy_fields}")
 
     run_with_name_server(
         BrokerArguments(

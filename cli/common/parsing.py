@@ -24,7 +24,9 @@ __all__ = [
 ]
 
 _UNITS_BYTES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
-_SIZE = re.compile(r"(\d+)\s*(b|kib|mib|gib|tib|)")
+_SIZE = re.compile(r"([0-9]{1,19})\s*(b|kib|mib|gib|tib|)")
+_MILLISECONDS = re.compile(r"[0-9]{1,19}")
+NUMBER_MAX = 2**63 - 1
 
 
 class Duration(click.ParamType[int]):
@@ -55,7 +57,7 @@ class Time(click.ParamType[int]):
         named_times = {"earliest": 0, "latest": -1, "now": wall_clock_ms()}
         if text.lower() in named_times:
             return named_times[text.lower()]
-        if text.isdecimal():
+        if _MILLISECONDS.fullmatch(text) and int(text) <= NUMBER_MAX:
             return int(text)
         try:
             return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
@@ -85,7 +87,7 @@ class Size(click.ParamType[int]):
             return value
         match = _SIZE.fullmatch(str(value).strip().lower())
         size_bytes = int(match[1]) * _UNITS_BYTES[match[2]] if match else 0
-        if size_bytes < 1:
+        if not 1 <= size_bytes <= NUMBER_MAX:
             self.fail(f"{value!r} is no size; write 4096, 512MiB or 10GiB.", param, ctx)
         return size_bytes
 

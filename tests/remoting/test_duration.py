@@ -29,6 +29,12 @@ def test_anything_else_is_none(text: str) -> None:
     assert parse_duration_ms(text) is None
 
 
+@pytest.mark.parametrize("text", ["9" * 5_000 + "s", "9" * 18 + "d", "9" * 19 + "ms"])
+def test_more_than_a_long_is_the_longest(text: str) -> None:
+    """Python refuses to read numbers of some thousand digits."""
+    assert parse_duration_ms(text) == 2**63 - 1
+
+
 def test_the_shortest_text() -> None:
     assert duration_text(90_061_001) == "1d1h1m1s1ms"
     assert duration_text(0) == "0s"

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from thermocline.cli.common.output import bytes_text, for_people, heading
-from thermocline.cli.common.parsing import DURATION, MOMENT, TIME, duration_text
+from thermocline.cli.common.parsing import DURATION, MOMENT, SIZE, TIME, duration_text
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,16 @@ def test_times() -> None:
     assert TIME.convert("1795275620696", None, None) == 1795275620696
     assert TIME.convert("2026-05-01T12:00:00+00:00", None, None) == 1777636800000
     assert TIME.convert("now", None, None) > 1_700_000_000_000
-    with pytest.raises(click.BadParameter):
-        TIME.convert("tomorrow", None, None)
+    for text in ("tomorrow", "9" * 19, "9" * 5_000):
+        with pytest.raises(click.BadParameter):
+            TIME.convert(text, None, None)
+
+
+def test_sizes() -> None:
+    assert SIZE.convert("512MiB", None, None) == 512 << 20
+    for text in ("0", "5 PiB", "9" * 5_000, "9" * 18 + "TiB"):
+        with pytest.raises(click.BadParameter):
+            SIZE.convert(text, None, None)
 
 
 def test_a_moment_is_no_end_of_a_queue() -> None:
