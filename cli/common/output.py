@@ -170,6 +170,7 @@ class Output:
         from rich.progress import Progress
 
         console = Console(file=sys.stderr)
+        console.quiet = not console.is_terminal  # rich 13 ends with an empty line elsewhere
         with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
             yield progress
 

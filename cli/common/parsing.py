@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -29,7 +29,13 @@ _MILLISECONDS = re.compile(r"[0-9]{1,19}")
 NUMBER_MAX = 2**63 - 1
 
 
-class Duration(click.ParamType[int]):
+if TYPE_CHECKING:
+    NumberType = click.ParamType[int]
+else:
+    NumberType = click.ParamType  # before click 8.4 it has no parameters
+
+
+class Duration(NumberType):
     """`90s`, `12h`, `1d12h`: becomes milliseconds."""
 
     name = "duration"
@@ -44,7 +50,7 @@ class Duration(click.ParamType[int]):
         return duration_ms
 
 
-class Time(click.ParamType[int]):
+class Time(NumberType):
     """`earliest`, `latest`, `now`, an ISO time, or milliseconds since 1970: becomes milliseconds, latest -1."""
 
     name = "time"
@@ -76,7 +82,7 @@ class Moment(Time):
         return moment_ms
 
 
-class Size(click.ParamType[int]):
+class Size(NumberType):
     """`512MiB`, `10GiB`, `4096`: becomes bytes, at least one."""
 
     name = "size"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import click
 import pytest
 
+from thermocline.cli.common import parsing
 from thermocline.cli.common.output import bytes_text, for_people, heading
 from thermocline.cli.common.parsing import DURATION, MOMENT, SIZE, TIME, duration_text
 
@@ -20,6 +23,21 @@ def test_durations(text: str, duration_ms: int) -> None:
 def test_invalid_durations_are_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         DURATION.convert(text, None, None)
+
+
+def test_types_before_click_8_4(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take no parameters: no command began."""
+
+    class ParamType:
+        """As it was."""
+
+    monkeypatch.setattr(click, "ParamType", ParamType)
+    spec = importlib.util.spec_from_file_location("parsing_again", parsing.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    again = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(again)
+    assert again.DURATION.convert("90s", None, None) == 90_000
 
 
 def test_durations_are_written_back() -> None:
