@@ -125,13 +125,14 @@ class ClientConnection(Connection):
             raise ConnectionLostError("the TLS handshake failed", address=address, reason=error.reason) from error
         except (OSError, ValueError) as error:  # ValueError: the host is none, a label is too long for one
             raise ConnectionLostError("the connection was refused", address=address, reason=error) from error
+        connection.drop_unacknowledged(after_ms=connection._limits.drain_timeout_ms)
         return connection
 
     def drop_unacknowledged(self, *, after_ms: int) -> None:
         """Have the operating system drop the connection when the peer's machine acknowledges nothing for so long.
 
-        Without this it sends again for a quarter of an hour, in growing intervals: that a machine was without power for
-        half a minute is noticed up to half a minute after its return. For one-way requests, which nothing else misses.
+        Without this it sends again for a quarter of an hour, in growing intervals: to a machine without power, or past
+        a gateway that has forgotten the connection. `drain_timeout_ms` of each connection, unless it is called again.
         """
         sock = None if self._transport is None else self._transport.get_extra_info("socket")
         if sock is not None and sock.family != socket.AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):

@@ -226,7 +226,7 @@ def test_a_compressed_registration_has_numbers_that_can_be_written() -> None:
 
 
 def test_what_a_compressed_registration_holds_is_counted_before_it_is_read() -> None:
-    """The lines of twenty million topics, in a few hundred kilobytes, would keep a NameServer busy for minutes."""
+    """The lines of twenty million topics, in a few hundred kilobytes, would keep a NameServer busy for a minute."""
     line = b"T 4 4 6 SINGLE_TAG {}"
     RegisterBrokerBody.decode_compressed(zlib.compress(inflated_registration(line, line)), topics_max=2)
     many = inflated_registration(b"no line", count=3)

@@ -166,6 +166,9 @@ async def test_a_connection_whose_peer_acknowledges_nothing_is_dropped() -> None
     async with frozen_peer() as address:
         closed = asyncio.Event()
         connection = await ClientConnection.open(address, on_closed=lambda _: closed.set())
+        assert connection._transport is not None
+        sock = connection._transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000, "the limit of each connection"
         connection.drop_unacknowledged(after_ms=200)
         for _ in range(16):
             connection.send_oneway(RemotingCommand.request(ECHO, body=bytes(1 << 20), oneway=True))
