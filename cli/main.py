@@ -8,6 +8,7 @@ the network or the user did.
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -96,9 +97,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
     except OSError as error:
         discard_stdout()
-        sys.stderr.write(f"thermocline: {error.strerror or error}.\n")
+        sys.stderr.write(f"thermocline: {_sentence(error)}.\n")
         return EXIT_FAILED
     return status
+
+
+def _sentence(error: OSError) -> str:
+    """What went wrong, and with which file."""
+    path = f" path={os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ""
+    return f"{error.strerror or error}{path}"
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -125,6 +132,6 @@ def _run(arguments: Sequence[str] | None) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        sys.stderr.write(f"thermocline: {error.strerror or error}.\n")
+        sys.stderr.write(f"thermocline: {_sentence(error)}.\n")
         return EXIT_FAILED
     return status if isinstance(status, int) else EXIT_DONE

@@ -321,6 +321,7 @@ class ConsensusNode:
             link.send_oneway(command)
 
     async def _link_on(self, name: str, address: str) -> None:
+        has_complained = False
         while True:
             try:
                 link = await ClientConnection.open(
@@ -332,9 +333,12 @@ class ConsensusNode:
                 )
                 link.drop_unacknowledged(after_ms=UNACKNOWLEDGED_MS)
             except UnavailableError as error:
-                logger.debug("no connection to controller %s: %s", name, error)
+                level = logging.DEBUG if has_complained else logging.WARNING
+                logger.log(level, "no connection to controller %s: %s", name, error)
+                has_complained = True
                 await asyncio.sleep(RECONNECT_S)
                 continue
+            has_complained = False
             self._links[name] = link
             assert self._log is not None
             self._log.connected(name)

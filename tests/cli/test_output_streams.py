@@ -96,6 +96,11 @@ def test_a_process_without_stdout(broker: FakeBroker, monkeypatch: pytest.Monkey
     assert os.get_inheritable(sys.stdout.fileno())
 
 
+def test_a_folder_that_cannot_be_made_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["dev", "--data", "/proc/none/data"]) == 1
+    assert capsys.readouterr().err == "thermocline: No such file or directory path=/proc/none.\n"
+
+
 def test_a_key_that_is_no_text(broker: FakeBroker, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(b"caf\xe9")
     Shell(capsys, broker.namesrv_address)("user", "create", "alice", "--password-file", str(tmp_path / "key"), status=2)

@@ -310,6 +310,27 @@ async def test_refused_messages_of_a_peer_are_named_in_the_log(
     await server.close()
 
 
+@pytest.mark.parametrize(("host", "is_warned"), [("10.0.0.1", True), ("127.0.0.1", False)])
+async def test_one_that_its_peers_cannot_reach_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, host: str, is_warned: bool
+) -> None:
+    """A configuration of RocketMQ's, whose controller listens at all addresses, made a group without a leader."""
+    server = ControllerServer(config_for(tmp_path, peers_text=f"n0-{host}:{free_port()}"))
+    await server.start()
+    await server.close()
+    assert ("no other machine reaches this controller" in caplog.text) == is_warned
+
+
+async def test_a_peer_that_is_away_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    port = free_port()
+    peers = f"n0-127.0.0.1:{port};n1-127.0.0.2:{port};n2-127.0.0.3:{port}"
+    server = ControllerServer(config_for(tmp_path, peers_text=peers))
+    await server.start()
+    await until(lambda: "no connection to controller n1" in caplog.text)
+    await server.close()
+    assert caplog.text.count("no connection to controller n1") == 1
+
+
 async def test_a_group_on_a_machine_with_several_addresses(tmp_path: Path) -> None:
     """The system chose 127.0.0.1 for connections between 127.0.0.2 and 127.0.0.3, and each message was refused."""
     port = free_port()
