@@ -134,7 +134,7 @@ def file_properties(path: str, data: bytes) -> PropertySource:
         SettingError: The file cannot be read as what its name says.
     """
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")  # editors of Windows put a mark in front
         if path.endswith(".toml"):
             return PropertySource(place=path, values=_toml_properties(tomllib.loads(text), path))
         return PropertySource(place=path, values=parse_config_text(text))

@@ -107,7 +107,7 @@ def file_source(path: str, data: bytes) -> PropertySource:
         SettingError: The file cannot be read as what its name says.
     """
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")  # editors of Windows put a mark in front
         if path.endswith(".toml"):
             return PropertySource(place=path, values=dict(_flatten_toml(tomllib.loads(text), path)))
         return PropertySource(place=path, values=parse_config_text(text))

@@ -76,6 +76,12 @@ def test_mistakes_are_named(name: str, text: str, error: str) -> None:
         load_name_server_config([PropertySource(place="flag", values={name: text})])
 
 
+def test_a_file_of_an_editor_that_marks_utf_8() -> None:
+    """Its first name was unknown."""
+    source = file_properties("namesrv.conf", "listenPort=3\n".encode("utf-8-sig"))
+    assert load_name_server_config([source]).config.listen_port == 3
+
+
 def test_mistakes_in_the_environment_are_named() -> None:
     source = environment_properties({"THERMOCLINE_NAME_SERVER_LISTEN_PROT": "1"})
     with pytest.raises(SettingError, match="did you mean THERMOCLINE_NAME_SERVER_LISTEN_PORT"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import pwd
 from pathlib import Path
 
@@ -54,6 +56,20 @@ async def test_nothing_new_writes_nothing(tmp_path: Path) -> None:
     path.unlink()
     await store.persist({QUEUE: 7}, is_confirmed=True)
     assert not path.exists()
+
+
+async def test_the_file_is_synced_before_it_takes_the_place_of_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without that a power cut may leave an empty file, with which the consumer does not start."""
+    done: list[str] = []
+    sync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (done.append("sync"), sync(descriptor)))
+    monkeypatch.setattr(os, "replace", lambda source, target: (done.append("replace"), replace(source, target)))
+    store = store_in(tmp_path)
+    await asyncio.gather(*(store.persist({QUEUE: offset}, is_confirmed=True) for offset in (7, 8)))
+    assert done == ["sync", "replace"] * 2
+    assert await store_in(tmp_path).read(QUEUE) == 8
 
 
 def test_a_file_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
