@@ -1,6 +1,6 @@
 """NameServerSource: where a list of NameServers comes from, so that brokers and clients can follow it while they run.
 
-    10.0.0.5:9876;10.0.0.6:9876             these addresses; a name is resolved at each connection, to one address of it
+    10.0.0.5:9876;10.0.0.6:9876             these addresses; a name is resolved at each connection
     dns://namesrv.example.com:9876          every address of the name
     http://namesrv.example.com:8080/rocketmq/nsaddr    what this address server answers: a line of such addresses
 
