@@ -54,4 +54,5 @@ async def unless_stopped(work: Coroutine[Any, Any, T], stop: asyncio.Event) -> T
             await working
         return None
     finally:
+        working.cancel()
         stopping.cancel()
