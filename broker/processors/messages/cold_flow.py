@@ -12,6 +12,7 @@ Source: broker/processor/AdminBrokerProcessor.java, broker/coldctr/ColdDataCgCtr
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -26,7 +27,10 @@ from thermocline.remoting.settings import parse_config_text
 
 logger = logging.getLogger(__name__)
 
+_LONG = re.compile(r"[+-]?[0-9]{1,18}")
+
 READ_MODE_FIELD = "READ_AHEAD_MODE"
+GROUPS_LOGGED_MAX = 20
 READ_MODES = (0, 1)
 """The kernel's MADV_NORMAL and MADV_RANDOM."""
 
@@ -49,14 +53,16 @@ class ColdFlowProcessor:
 
     def update(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """2001: give groups thresholds; a line that is no number is passed over, as RocketMQ does."""
-        for group, text in parse_config_text(bytes(command.body).decode("utf-8", "replace")).items():
-            try:
-                threshold = int(text)
-            except ValueError:
-                logger.warning("cold read threshold passed over group=%s value=%s", group, text)
-                continue
-            self._quota.set_threshold(group, threshold)
-            logger.info("cold read threshold group=%s bytes=%d by=%s", group, threshold, connection.remote_address)
+        texts = parse_config_text(bytes(command.body).decode("utf-8", "replace"))
+        thresholds = {group: int(text) for group, text in texts.items() if _LONG.fullmatch(text.strip())}
+        self._quota.set_thresholds(thresholds)
+        logger.info(
+            "cold read thresholds groups=%s count=%d passed_over=%d by=%s",
+            ",".join(sorted(thresholds)[:GROUPS_LOGGED_MAX]),
+            len(thresholds),
+            len(texts) - len(thresholds),
+            connection.remote_address,
+        )
         return RemotingCommand.response(command)
 
     def remove(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -26,7 +26,7 @@ async def ask(broker: DataBroker, code: int, body: bytes = b"", **fields: str) -
 
 
 async def test_thresholds_are_set_shown_and_removed(broker: DataBroker) -> None:
-    assert (await ask(broker, 2001, b"GroupA=1000\nGroupB=not a number\n")).code == 0
+    assert (await ask(broker, 2001, b"GroupA=1000\nGroupB=not a number\nGroupC=%b\n" % (b"9" * 30))).code == 0
     shown = json.loads((await ask(broker, 2003)).body)
     assert shown == {
         "runtimeTable": {},
