@@ -24,6 +24,7 @@ from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, RemotingServer
 from thermocline.remoting.errors import InvalidParameterError, SettingError, UnavailableError
 from thermocline.remoting.headers.controller import (
+    AlterSyncStateSetRequestHeader,
     CleanControllerBrokerDataRequestHeader,
     ElectMasterResponseHeader,
     GetMetaDataResponseHeader,
@@ -292,6 +293,25 @@ async def test_peers_alone_may_send_messages_of_the_consensus(tmp_path: Path) ->
     assert garbage.code == ResponseCode.SYSTEM_ERROR
     assert server.node.term < 50
     await server.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [
+        (RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, b"{syncStateSet:[%b]}" % (b"1," * 50_000)),
+        (RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, b"['b',%b]" % (b'"b",' * 50_000)),
+        (RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, b'["b"%b]' % (b',"b"' * 300_000)),
+    ],
+)
+async def test_bodies_that_take_long_to_read_are_refused(tmp_path: Path, code: int, body: bytes) -> None:
+    """4 MiB of Java's dialect took 4.5 s, in which a controller loses the lead."""
+    async with running(config_for(tmp_path)) as server:
+        caller = await Caller.connect(server.config)
+        header = AlterSyncStateSetRequestHeader(broker_name=NAME, master_broker_id=1, master_epoch=1)
+        answer = await caller.ask(code, header, body=body)
+        assert "the body is too large" in (answer.remark or "")
+        answer = await caller.ask(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=b"['%b',]" % NAME.encode())
+        assert answer.code == ResponseCode.SUCCESS
 
 
 async def test_refused_messages_of_a_peer_are_named_in_the_log(
