@@ -302,6 +302,7 @@ async def test_peers_alone_may_send_messages_of_the_consensus(tmp_path: Path) ->
         (RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, b"['b',%b]" % (b'"b",' * 50_000)),
         (RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, b'["b"%b]' % (b',"b"' * 300_000)),
     ],
+    ids=["replicas", "names in the dialect", "names"],
 )
 async def test_bodies_that_take_long_to_read_are_refused(tmp_path: Path, code: int, body: bytes) -> None:
     """4 MiB of Java's dialect took 4.5 s, in which a controller loses the lead."""
