@@ -29,7 +29,7 @@ def test_anything_else_is_none(text: str) -> None:
     assert parse_duration_ms(text) is None
 
 
-@pytest.mark.parametrize("text", ["9" * 5_000 + "s", "9" * 18 + "d", "9" * 19 + "ms"])
+@pytest.mark.parametrize("text", ["9" * 5_000 + "s", "9" * 18 + "d", "9" * 19 + "ms"], ids=len)
 def test_more_than_a_long_is_the_longest(text: str) -> None:
     """Python refuses to read numbers of some thousand digits."""
     assert parse_duration_ms(text) == 2**63 - 1

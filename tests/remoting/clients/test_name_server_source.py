@@ -69,6 +69,7 @@ async def test_an_answer_that_is_none(status: int, text: str) -> None:
 @pytest.mark.parametrize(
     "answer",
     [b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 200 " + b"x" * 70_000, b"HTTP/1.1 200\r\nTransfer-Encoding: chunked\r\n\r\nz"],
+    ids=["ssh", "long line", "half a chunk"],
 )
 async def test_an_address_server_that_speaks_another_protocol(answer: bytes) -> None:
     """Python's HTTP client has errors of its own, which ended the tasks of brokers and clients that follow a list."""
