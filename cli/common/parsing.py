@@ -47,7 +47,7 @@ class Duration(NumberType):
         duration_ms = duration.parse_duration_ms(str(value))
         if duration_ms is None:
             self.fail(f"{value!r} is no duration; write 90s, 12h or 1d12h.", param, ctx)
-        return duration_ms
+        return min(duration_ms, NUMBER_MAX)
 
 
 class Time(NumberType):

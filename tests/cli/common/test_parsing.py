@@ -46,6 +46,11 @@ def test_durations_are_written_back() -> None:
     assert duration_text(None) == "for ever"
 
 
+def test_a_duration_is_at_most_a_long() -> None:
+    for text in ("9" * 18 + "d", "9" * 5_000 + "s"):
+        assert DURATION.convert(text, None, None) == 2**63 - 1
+
+
 def test_times() -> None:
     assert TIME.convert("earliest", None, None) == 0
     assert TIME.convert("latest", None, None) == -1
