@@ -33,7 +33,7 @@ from thermocline.broker.state_files import load_file
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
 from thermocline.remoting.clocks import wall_clock_ms
-from thermocline.remoting.connections import FLAGS, stop_signals
+from thermocline.remoting.connections import FLAGS, stop_signals, unless_stopped
 from thermocline.remoting.errors import (
     InvalidParameterError,
     InvalidRequestError,
@@ -302,7 +302,7 @@ async def _run(
             source=source,
             proxy=plan,
         )
-        address = await _start(process, stop)
+        address = await unless_stopped(process.start(), stop)
         if address is None:
             return
         process.refusal.add_done_callback(lambda _: stop.set())
@@ -324,21 +324,6 @@ async def _run(
                 raise InvalidRequestError(process.refusal.result())
         finally:
             await process.close()
-
-
-async def _start(process: HotProcess, stop: asyncio.Event) -> str | None:
-    """Start the broker; None when a signal came first: a master may wait for its slaves for as long as it takes."""
-    starting, stopping = asyncio.ensure_future(process.start()), asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if starting.done():
-            return starting.result()
-        starting.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await starting
-        return None
-    finally:
-        stopping.cancel()
 
 
 async def _wait_complete(process: HotProcess, policy: ReadyPolicy, stop: asyncio.Event) -> None:

@@ -7,7 +7,6 @@ the network or the user did.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import sys
@@ -25,6 +24,7 @@ from thermocline.cli.brokers.namesrv import namesrv
 from thermocline.cli.brokers.proxy import proxy
 from thermocline.cli.brokers.quota import quota
 from thermocline.cli.brokers.replica import replica
+from thermocline.cli.common.output import discard_stdout, open_missing_streams
 from thermocline.cli.groups.group import group
 from thermocline.cli.messages.message import message
 from thermocline.cli.messages.producer import producer
@@ -85,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line, its output included, and return its exit status."""
+    open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal without Unicode shows escapes
@@ -92,21 +93,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
         status = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has closed
-        _give_up_stdout()
+        discard_stdout()
         return EXIT_FAILED
     except OSError as error:
-        _give_up_stdout()
-        sys.stderr.write(f"thermocline: {error.strerror or error}.\n")
+        discard_stdout()
+        sys.stderr.write(f"thermocline: {_sentence(error)}.\n")
         return EXIT_FAILED
     return status
 
 
-def _give_up_stdout() -> None:
-    """Discard what stdout still holds: Python would try to write it once more at the end, and say so."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+def _sentence(error: OSError) -> str:
+    """What went wrong, and with which file."""
+    path = f" path={os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ""
+    return f"{error.strerror or error}{path}"
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -133,6 +132,6 @@ def _run(arguments: Sequence[str] | None) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        sys.stderr.write(f"thermocline: {error.strerror or error}.\n")
+        sys.stderr.write(f"thermocline: {_sentence(error)}.\n")
         return EXIT_FAILED
     return status if isinstance(status, int) else EXIT_DONE

@@ -8,11 +8,12 @@ Source: client/ClientConfig.java (buildMQClientId, changeInstanceNameToPID), Apa
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 import time
 
-__all__ = ["build_client_id", "local_address"]
+__all__ = ["address_of_ids", "build_client_id", "local_address"]
 
 
 def build_client_id(*, address: str, instance_name: str, unit_name: str = "") -> str:
@@ -36,3 +37,11 @@ def local_address() -> str:
         if not address.startswith(("127.", "::1")):
             return address
     return "127.0.0.1"
+
+
+def address_of_ids(address: str) -> str:
+    """Return the address that message ids are made of: a client's own, or this machine's where that is only a name."""
+    try:
+        return str(ipaddress.ip_address(address.partition("%")[0]))
+    except ValueError:
+        return local_address()

@@ -70,7 +70,7 @@ class NameServers:
             UnavailableError: The source gives no list, and there is none.
         """
         try:
-            self._follow(await self._source.fetch())
+            self._follow(await self._source.fetch(has_list=bool(self._addresses)))
         except UnavailableError as error:
             if not self._addresses:
                 raise

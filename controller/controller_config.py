@@ -21,8 +21,8 @@ from thermocline.remoting.settings import OfficialSetting
 
 LOOPBACK = "127.0.0.1"
 ENVIRONMENT_PREFIX = "THERMOCLINE_CONTROLLER_"
-BROKER_VARIABLES = frozenset({"THERMOCLINE_CONTROLLER_ADDR", "THERMOCLINE_CONTROLLER_HEART_BEAT_TIMEOUT_MILLS"})
-"""Of a broker's controllerAddr and controllerHeartBeatTimeoutMills: one environment may serve both daemons."""
+BROKER_NAMES = ("controllerAddr", "controllerHeartBeatTimeoutMills")
+"""A broker's settings whose variables begin with that prefix: daemons may share their environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +86,6 @@ class ControllerConfig(PortConfig):
         return parse_peers(self.peers_text, self.node)
 
 
-CONTROLLER = PortSettings(ControllerConfig, prefix=ENVIRONMENT_PREFIX, variables_of_others=BROKER_VARIABLES)
+CONTROLLER = PortSettings(ControllerConfig, prefix=ENVIRONMENT_PREFIX, names_of_others=BROKER_NAMES)
 OWN_FIELDS = own_fields(ControllerConfig)
 """The settings that are no TLS settings."""

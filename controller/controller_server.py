@@ -34,6 +34,7 @@ from thermocline.remoting.connections import (
     Dispatcher,
     LimitCounts,
     RemotingServer,
+    is_loopback,
     warn_if_exposed,
 )
 from thermocline.remoting.errors import SettingError
@@ -154,6 +155,12 @@ class ControllerServer:
         self._gate.open()
         address = format_address(config.listen_host, port)
         warn_if_exposed([address], authentication_enabled=config.authentication_enabled)
+        if is_loopback(config.listen_host) and not is_loopback(parse_address(config.peers.address)[0]):
+            logger.warning(
+                "no other machine reaches this controller: it listens at %s, and others connect to %s; set bindAddress",
+                address,
+                config.peers.address,
+            )
         if config.health_port >= 0:
             self.health_port = await self._health.start(config.health_host, config.health_port)
             logger.info("health endpoint host=%s port=%d", config.health_host, self.health_port)

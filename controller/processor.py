@@ -8,12 +8,16 @@
 
 Every node answers 904, 1005, 1009, 1010 and the last two itself; a node that does not lead answers the others with
 CONTROLLER_NOT_LEADER.
+Bodies have bounds of their own: a megabyte of Java's dialect of JSON takes a second to read, and a controller that is
+silent as long does not lead any more.
 Source: controller/processor/ControllerRequestProcessor.java, Apache RocketMQ 5.5.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+import msgspec
 
 from thermocline.controller.consensus import ConsensusNode
 from thermocline.controller.controller_config import ControllerConfig
@@ -43,6 +47,10 @@ from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.settings import format_config_text
+
+NAMES_BYTES_MAX = 1 << 20
+SMALL_BYTES_MAX = 1 << 16
+"""Of other bodies, and of those that are no standard JSON."""
 
 
 class ControllerProcessor:
@@ -99,6 +107,7 @@ class ControllerProcessor:
     async def alter_sync_state_set(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         """1001: a master asks for another SyncStateSet."""
         header = command.header(AlterSyncStateSetRequestHeader)
+        _check_size(command, SMALL_BYTES_MAX)
         wanted = SyncStateSet.decode(command.body)
         return _answer(command, await self._coordinator.alter(header, wanted))
 
@@ -135,7 +144,7 @@ class ControllerProcessor:
         Raises:
             InvalidRequestError: The body has no names.
         """
-        names = loads_as(command.body, list[str]) if command.body else []
+        names = _names(command)
         if not names:
             raise InvalidRequestError("not set any response code")
         coordinator = self._coordinator
@@ -194,6 +203,31 @@ class ControllerProcessor:
             replica_sets=BrokerReplicasInfo.decode(states.body).replicas_info_table,
         )
         return RemotingCommand.response(command, body=status.encode())
+
+
+def _check_size(command: RemotingCommand, bytes_max: int) -> None:
+    """
+    Raises:
+        InvalidRequestError: The body is larger.
+    """
+    if len(command.body) > bytes_max:
+        raise InvalidRequestError("the body is too large", size_bytes=len(command.body), size_bytes_max=bytes_max)
+
+
+def _names(command: RemotingCommand) -> list[str]:
+    """The broker names in a body.
+
+    Raises:
+        InvalidRequestError: They are none, or too many.
+    """
+    if not command.body:
+        return []
+    _check_size(command, NAMES_BYTES_MAX)
+    try:
+        return msgspec.json.decode(command.body, type=list[str])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        _check_size(command, SMALL_BYTES_MAX)
+        return loads_as(command.body, list[str])
 
 
 def _answer(command: RemotingCommand, decision: Decision) -> RemotingCommand:

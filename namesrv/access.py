@@ -74,8 +74,9 @@ class PortAccess:
 
         Raises:
             CorruptDataError: The file cannot be read as what it is.
-            UnavailableError: The file cannot be read, or not be written.
+            UnavailableError: The file cannot be read, or not be written, or another daemon has it.
         """
+        self._file.lock()
         self._file.close_to_others()
         self.store.load(self._file.load())
         await self.store.create_first_users(self._config.first_users())
@@ -113,7 +114,8 @@ class PortAccess:
         )
 
     def close(self) -> None:
-        """Write the audit log to its end. Idempotent."""
+        """Write the audit log to its end, and leave the file to others. Idempotent."""
+        self._file.unlock()
         if self._audit_file is not None:
             self._audit_file.close()
 

@@ -32,5 +32,5 @@ def change_settings(config: C, body: bytes, *, kept_in: StateFile, by: str) -> C
         kept = parse_config_text((kept_in.load() or b"").decode("utf-8", "replace"))
         kept.update({name: properties[name] for name in names})
         kept_in.save(format_config_text(kept).encode())
-        logger.info("settings changed by=%s names=%s", by, ",".join(sorted(properties)))
+        logger.info("settings changed by=%s names=%s", by, ",".join(sorted(names)))
     return updated

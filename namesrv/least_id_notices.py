@@ -5,6 +5,8 @@
 
 One-way NOTIFY_MIN_BROKER_ID_CHANGE; a broker that cannot be reached is passed over: brokers ask every second anyhow.
 Only brokers that have enableSlaveActingMaster are told that one goes, as in RocketMQ.
+Each has a connection of its own, which ends with it: addresses come from registrations, and a NameServer that kept
+connections to all of them would run out of descriptors.
 Bound: NOTICES_MAX notices are on the way at once, further ones are dropped.
 Owner: the NameServer's event loop.
 Source: namesrv/routeinfo/RouteInfoManager.java (notifyMinBrokerIdChanged), Apache RocketMQ 5.5.
@@ -19,8 +21,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from thermocline.remoting.clients import RemotingClient
+from thermocline.remoting.clients import ClientConnection
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connections import RECEIVE_BYTES
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.headers.namesrv import NotifyMinBrokerIdChangeRequestHeader
 from thermocline.remoting.request_code import RequestCode
@@ -49,7 +52,8 @@ class LeastIdNotices:
     def __init__(self, tls: ClientTls | None) -> None:
         """`tls`: for the connections to brokers; None: plain ones."""
         self._tls = tls
-        self._client: RemotingClient | None = None
+        self._buffer: memoryview | None = None
+        """Where connections receive what brokers do not send."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, change: LeastIdChange) -> None:
@@ -75,15 +79,15 @@ class LeastIdNotices:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
 
     async def _send(self, address: str, header: NotifyMinBrokerIdChangeRequestHeader) -> None:
         command = RemotingCommand.request(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, header, oneway=True)
-        if self._client is None:
-            self._client = RemotingClient(tls=self._tls)
+        if self._buffer is None:
+            self._buffer = memoryview(bytearray(RECEIVE_BYTES))
         try:
-            await self._client.send_oneway(address, command)
+            connection = await ClientConnection.open(address, tls=self._tls, receive_buffer=self._buffer)
+            connection.send_oneway(command)
+            connection.close()
+            await connection.wait_closed()
         except MQError as error:
             logger.info("broker not told of the least id address=%s error=%s", address, error)

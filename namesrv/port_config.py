@@ -2,8 +2,8 @@
 
 A NameServer's settings (name_server_config.py) and a controller's (controller/controller_config.py) are data classes
 that extend this one: address and limits of the port, TLS, access control, and the file of settings that were changed
-while running. Each field's metadata has the property name, the least and the largest value, whether a running daemon
-follows a change (`is_live`), and whether the value is shown.
+while running. Each field's metadata has the property name, the range of a number, whether a running daemon follows a
+change (`is_live`), and whether the value is shown.
 Access control has the settings of a broker (auth/auth_config.py); RocketMQ's NameServer and controller have none.
 """
 
@@ -20,6 +20,8 @@ from thermocline.remoting.settings import LONG_MAX, OfficialSetting, TlsConfig, 
 
 SECRET_MASK = "***"
 PORT_MAX = 65_535
+NUMBER_MAX = 2**63 - 1
+"""Of any number: Java's long."""
 
 
 def setting(
@@ -27,7 +29,7 @@ def setting(
     name: str,
     *,
     least: int | None = None,
-    most: int | None = None,
+    most: int = NUMBER_MAX,
     is_live: bool = True,
     is_secret: bool = False,
 ) -> Any:
@@ -112,10 +114,9 @@ class PortConfig:
         for item in own_fields(type(self)):
             name, least, most = (item.metadata[key] for key in ("name", "least", "most"))
             value = getattr(self, item.name)
-            if least is not None and value < least:
-                raise InvalidParameterError(f"{name} must be at least {least}", setting=name, value=value)
-            if most is not None and value > most:
-                raise InvalidParameterError(f"{name} must be at most {most}", setting=name, value=value)
+            if least is not None and not least <= value <= most:
+                bound = f"at least {least}" if value < least else f"at most {most}"
+                raise InvalidParameterError(f"{name} must be {bound}", setting=name, value=value)
         if self.authentication_enabled or self.authorization_enabled:
             _ = self.auth
 

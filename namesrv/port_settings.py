@@ -53,15 +53,15 @@ class LoadedConfig(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
 class PortSettings(Generic[C]):
     """The settings of one kind of daemon."""
 
-    def __init__(self, config_class: type[C], *, prefix: str, variables_of_others: Collection[str] = ()) -> None:
-        """`prefix`: of the environment's variables; `variables_of_others`: that begin so and are another daemon's."""
+    def __init__(self, config_class: type[C], *, prefix: str, names_of_others: Collection[str] = ()) -> None:
+        """`prefix`: of the environment's variables. `names_of_others`: see SettingNames."""
         self._config_class = config_class
         self._own_fields = own_fields(config_class)
         self._names = SettingNames(
             prefix,
             official=config_class.OFFICIAL,
             fields_by_name={item.metadata["name"]: item for item in self._own_fields + fields(TlsConfig)},
-            variables_of_others=variables_of_others,
+            names_of_others=names_of_others,
         )
         self.environment_variable = self._names.environment_variable
         self.environment_properties = self._names.environment_properties
@@ -142,7 +142,7 @@ def file_properties(path: str, data: bytes) -> PropertySource:
         SettingError: The file cannot be read as what its name says.
     """
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")  # editors of Windows put a mark in front
         if path.endswith(".toml"):
             return PropertySource(place=path, values=_toml_properties(tomllib.loads(text), path))
         return PropertySource(place=path, values=parse_config_text(text))

@@ -90,7 +90,8 @@ class NameServerProcessor:
         changes: StateFile | None = None,
         limits: LimitCounts | None = None,
     ) -> None:
-        """`changes`: where settings that change while it runs are kept. `limits`: where refusals are counted."""
+        """`clock`: milliseconds, never set. `changes`: where settings that change while it runs are kept. `limits`:
+        where refusals are counted."""
         self._limits = RouteLimits(config=lambda: self.config, limits=limits or LimitCounts())
         self.config = config
         self._changes = changes or StateFile("")
@@ -135,7 +136,7 @@ class NameServerProcessor:
         if header.body_crc32 != 0 and zlib.crc32(command.body) & 0x7FFFFFFF != header.body_crc32:
             logger.warning("registration refused, checksum differs from=%s", connection.remote_address)
             raise InvalidRequestError("crc32 not match")
-        body = decode_registration(command)
+        body = decode_registration(command, topics_max=self.config.broker_topics_max)
         wrapper = body.topic_config_serialize_wrapper
         result = self._registry.register(
             BrokerRegistration(
@@ -344,19 +345,19 @@ class NameServerProcessor:
             raise InvalidRequestError(DISABLED)
 
 
-def decode_registration(command: RemotingCommand) -> RegisterBrokerBody:
+def decode_registration(command: RemotingCommand, *, topics_max: int) -> RegisterBrokerBody:
     """The body of a registration. Without one, a broker has no topics.
 
     Some brokers (5.5.0 among them) compress the body and say that they did not: its first byte tells.
 
     Raises:
-        InvalidRequestError: The body is of no known form.
+        InvalidRequestError: The body is of no known form, or it is compressed and has more than `topics_max` topics.
     """
     body = bytes(command.body)
     if not body:
         return RegisterBrokerBody()
     if body[0] == ZLIB_FIRST_BYTE:
-        return RegisterBrokerBody.decode_compressed(body)
+        return RegisterBrokerBody.decode_compressed(body, topics_max=topics_max)
     if command.version < WRAPPED_BODY_VERSION:
         return RegisterBrokerBody(topic_config_serialize_wrapper=TopicConfigSerializeWrapper.decode(body))
     return RegisterBrokerBody.decode(body)

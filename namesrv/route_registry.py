@@ -211,8 +211,6 @@ class RouteRegistry:
         )
         if registration.filter_servers:
             self._filter_servers[registration.cluster, address] = registration.filter_servers
-        else:
-            self._filter_servers.pop((registration.cluster, address), None)
         if is_least_now:
             self._least_id_changed(broker, ha_address=registration.ha_address)
         return self._master_of(broker, registration)
@@ -229,8 +227,7 @@ class RouteRegistry:
             return
         clusters = list(broker.clusters)
         for name in clusters:
-            if self._forget_live(_LiveKey(name, broker_name, address)):
-                self._filter_servers.pop((name, address), None)
+            self._forget_live(_LiveKey(name, broker_name, address))
         self._drop_address(broker, address)
         for name in clusters:
             self._leave_cluster(broker, name)
@@ -239,7 +236,6 @@ class RouteRegistry:
         """Forget an address whose connection closed, or that was silent: unless another registration has it."""
         cluster, name, address = key
         self._forget_live(key)
-        self._filter_servers.pop((cluster, address), None)
         broker = self._brokers.get(name)
         if broker is not None:
             if not any(_LiveKey(other, name, address) in self._live for other in broker.clusters):
@@ -457,15 +453,15 @@ class RouteRegistry:
             routes=self._route_count,
         )
 
-    def _forget_live(self, key: _LiveKey) -> bool:
-        """Whether there was an entry."""
+    def _forget_live(self, key: _LiveKey) -> None:
+        """Forget an entry and what goes with it."""
         live = self._live.pop(key, None)
         if live is not None:
+            self._filter_servers.pop((key.cluster, key.address), None)
             keys = self._live_by_connection[live.connection]
             keys.discard(key)
             if not keys:
                 del self._live_by_connection[live.connection]
-        return live is not None
 
     def _is_outdated(self, broker: _Broker, registration: BrokerRegistration) -> bool:
         """Whether another address holds this id with a newer state: a former master that has not noticed."""

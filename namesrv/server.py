@@ -52,7 +52,7 @@ class NameServer:
         connections_max: int = CONNECTIONS_MOST,
         descriptors: DescriptorWatch | None = None,
     ) -> None:
-        """`steady_clock`: never set, by which brokers expire; None: the machine's with its wall clock, else `clock`.
+        """`steady_clock`: never set, by which times pass; None: the machine's with its wall clock, else `clock`.
         `descriptors` is asked to look at each scan; none where another part of the process has one.
 
         Raises:
@@ -63,8 +63,9 @@ class NameServer:
         self._state_files = (StateFile(config.kv_config_path), StateFile(config.config_store_path))
         outgoing = outgoing_options(config.tls)
         self._notices = LeastIdNotices(None if outgoing is None else ClientTls(outgoing))
+        steady_clock = steady_clock or (steady_clock_ms if clock is wall_clock_ms else clock)
         self.registry = RouteRegistry(
-            clock=steady_clock or (steady_clock_ms if clock is wall_clock_ms else clock),
+            clock=steady_clock,
             config=lambda: self._processor.config,
             limits=self.limits,
             on_least_id=self._notices.send,
@@ -73,7 +74,7 @@ class NameServer:
             self.registry,
             KVConfig(self._state_files[0]),
             config,
-            clock=clock,
+            clock=steady_clock,
             changes=self._state_files[1],
             limits=self.limits,
         )
@@ -115,11 +116,12 @@ class NameServer:
         """Listen; returns the bound port.
 
         Raises:
-            UnavailableError: A state file belongs to another user.
+            UnavailableError: A state file belongs to another user, or another daemon has it.
             OSError: The port is taken.
         """
         config = self.config
         for state_file in self._state_files:
+            state_file.lock()
             state_file.close_to_others()
         if self._access is not None:
             await self._access.start()
@@ -143,6 +145,8 @@ class NameServer:
         self._gate.close()
         if self._access is not None:
             self._access.close()
+        for state_file in self._state_files:
+            state_file.unlock()
 
     def expire_brokers(self) -> None:
         """Forget brokers that fell silent, and close what they were connected by. What the scan does each time."""

@@ -2,17 +2,19 @@
 
 A NameServer keeps two: settings that were changed while it ran, and the KV configuration. Both change when an operator
 says so, so they are written where the change is made, on the event loop, and are durable before the answer. An empty
-path keeps nothing: then a restart begins anew.
+path keeps nothing: then a restart begins anew. A daemon that runs holds a lock beside each file: of two that replaced
+one file, each would undo what the other has confirmed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
 from thermocline.remoting.errors import UnavailableError
 
-TEMPORARY_SUFFIX = ".tmp"
+TEMPORARY_SUFFIX, LOCK_SUFFIX = ".tmp", ".lock"
 FILE_MODE, FOLDER_MODE, OTHERS = 0o600, 0o700, 0o077
 WRITE_ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
@@ -22,6 +24,37 @@ class StateFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self._lock = -1
+
+    def lock(self) -> None:
+        """Keep other daemons from the file until `unlock`. Where nothing can be written, nothing has to be locked.
+
+        Raises:
+            UnavailableError: Another daemon has it.
+        """
+        if not self.path or self._lock >= 0:
+            return
+        path = Path(self.path)
+        try:
+            path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            self._lock = os.open(
+                path.with_name(path.name + LOCK_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE
+            )
+        except OSError:
+            return
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.unlock()
+            raise UnavailableError("a state file is another daemon's that runs", path=self.path) from None
+        except OSError:  # a file system without locks
+            return
+
+    def unlock(self) -> None:
+        """Let another daemon have the file. Idempotent."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def load(self) -> bytes | None:
         """The state saved last; None when none was.

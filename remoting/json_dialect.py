@@ -10,11 +10,11 @@ Read as well
 
 `dumps` writes standard JSON (what new clients ask of the NameServer; every map has text keys there), `dumps_dialect`
 the Java form, which only differs for integer and object keys. `loads` reads all of it: standard text at msgspec's
-speed, the rest with a parser of our own. That one is slow, so it has bounds: size, depth, references followed. A larger
-text is read by its structure (`loads_as`) if only integer keys are unquoted.
+speed, the rest with a parser of our own. That one is slow, so it has bounds: size, depth, references followed.
 `loads_as` reads a structure: at msgspec's speed when the text is standard and every member of its type, else member by
-member as leniently as RocketMQ does (json_conversion.py). `loads_file_as` reads a state file so, of any size, and with
-unquoted integer keys still at msgspec's speed.
+member as leniently as RocketMQ does (json_conversion.py). If only integer keys are unquoted, a text above
+STRUCTURE_BYTES_MIN is read at nearly msgspec's speed too, and may have any size. `loads_file_as` reads a state file so,
+of any size in all cases.
 Source: fastjson 1.2 and fastjson 2 as RemotingSerializable.java uses them, Apache RocketMQ 5.3 and 5.5.
 """
 
@@ -31,6 +31,7 @@ from thermocline.remoting.json_conversion import convert, number_from_text, plai
 
 DEPTH_MAX = 64
 DIALECT_BYTES_MAX = 4 * 1024 * 1024
+STRUCTURE_BYTES_MIN = 64 * 1024
 REFERENCED_VALUES_MAX = 200_000
 
 T = TypeVar("T")
@@ -161,8 +162,8 @@ def loads_as(data: bytes | memoryview, value_type: type[T]) -> T:
             return msgspec.json.decode(data, type=value_type)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pass  # the dialect, members of other types, or not JSON at all: the slow way decides
-        if len(data) > DIALECT_BYTES_MAX:
-            # Too much for that. The registration of a broker with many topics may be: static ones have unquoted keys.
+        if len(data) > STRUCTURE_BYTES_MIN:
+            # The registration of a broker with many topics may be: static ones have unquoted keys.
             with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 return msgspec.json.decode(quote_integer_keys(data), type=value_type)
     return convert(read_exactly(data), value_type)

@@ -23,6 +23,7 @@ from hmac import compare_digest
 from operator import itemgetter
 
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import InvalidParameterError
 
 ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
@@ -77,7 +78,11 @@ class SigningKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """What a client signs with. The secrets are not in `repr`."""
+    """What a client signs with. The secrets are not in `repr`.
+
+    Raises:
+        InvalidParameterError: The secret key is no text, as an environment variable may be that is not UTF-8.
+    """
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -85,7 +90,11 @@ class Credentials:
     key: SigningKey = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", SigningKey(self.secret_key.encode()))
+        try:
+            secret_key = self.secret_key.encode()
+        except UnicodeEncodeError:
+            raise InvalidParameterError("the secret key is no text", access_key=self.access_key) from None
+        object.__setattr__(self, "key", SigningKey(secret_key))
 
     def sign(self, command: RemotingCommand) -> None:
         """Add the three ext fields to a request, in place."""

@@ -11,6 +11,7 @@ Host = tuple[str, int]
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 PORT_MAX = 65_535
+PORT_DIGITS_MAX = 5
 UNIX_PEER = "unix"
 """The text for the peer of a unix socket, which has no address."""
 
@@ -28,7 +29,8 @@ def parse_address(address: str) -> Host:
     """
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > PORT_MAX:
+    is_port = port.isascii() and port.isdecimal() and len(port) <= PORT_DIGITS_MAX and int(port) <= PORT_MAX
+    if not colon or not host or not is_port:
         raise InvalidParameterError("not an address: host:port is wanted", address=address)
     return host, int(port)
 

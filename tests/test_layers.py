@@ -434,7 +434,7 @@ ALLOWED: dict[str, frozenset[str]] = {
         "broker.main broker.process cli.common controller.in_name_server controller.main namesrv.main proxy.main",
         "remoting.bodies remoting.tls",
     ),
-    "cli": edges(CODEC, "cli.access cli.brokers cli.groups cli.messages cli.spark cli.tier cli.topics"),
+    "cli": edges(CODEC, "cli.access cli.brokers cli.common cli.groups cli.messages cli.spark cli.tier cli.topics"),
     # -- Spark reads the cold tier and writes nothing to it but pins and receipts: module by module
     "spark": edges(
         CODEC,

@@ -44,6 +44,7 @@ class NameServerWatch:
         self._task: asyncio.Task[None] | None = None
         self._due = asyncio.Event()
         self._last_error = ""
+        self._has_list = False
         self.found = asyncio.Event()
         """Set once the list was looked up with success."""
 
@@ -82,7 +83,7 @@ class NameServerWatch:
     async def _look_up(self) -> None:
         source = self._config().name_server_source
         try:
-            addresses = () if source is None else await source.fetch()
+            addresses = () if source is None else await source.fetch(has_list=self._has_list)
         except UnavailableError as error:
             if str(error) != self._last_error:
                 logger.warning("NameServers not looked up error=%s", error)
@@ -93,4 +94,5 @@ class NameServerWatch:
 
     def _found(self, addresses: tuple[str, ...]) -> None:
         self._follow(addresses)
+        self._has_list = bool(addresses)
         self.found.set()

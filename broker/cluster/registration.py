@@ -41,7 +41,7 @@ from thermocline.remoting.bodies import PERM_READ, PERM_WRITE, KVTable, QueueDat
 from thermocline.remoting.clients import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection
-from thermocline.remoting.errors import MQError, ResponseError, UnavailableError
+from thermocline.remoting.errors import MQError, RequestTimeoutError, ResponseError, UnavailableError
 from thermocline.remoting.headers.namesrv import (
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
@@ -472,6 +472,7 @@ class _Link:
         assert connection is not None
         changed, self._changed = self._changed, {}
         is_full, self._is_full_due = self._is_full_due, False
+        asked_at_s = asyncio.get_running_loop().time()
         try:
             for command in self._registration.commands(None if is_full else changed):
                 answer = await connection.call(command, timeout_ms=self._registration.config.register_timeout_ms)
@@ -487,6 +488,8 @@ class _Link:
             self._changed = {**changed, **self._changed}
             self._is_full_due = True
             self._failed(error)
+            if isinstance(error, RequestTimeoutError) and connection.received_at < asked_at_s:
+                connection.abort()  # of a gateway that has forgotten it, or a host that was started anew; as RocketMQ
             return False
         self._registered_count += 1
         self.has_answered = True

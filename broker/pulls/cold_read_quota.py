@@ -7,7 +7,7 @@
 With `coldDataFlowControlEnable` a pull from the cold tier waits for the next window once its group, or all groups
 together, have reached their threshold. So a group that replays years does not block the tier process for others; local
 reads never wait and are not counted. Thresholds of groups are in memory only, as in RocketMQ: operators
-set them during an incident.
+set them during an incident. Bound: THRESHOLDS_MAX groups, of names that a group may have.
 Owner: the hot process's event loop. No task of its own: a window's end is noticed by the next call.
 Source: broker/coldctr/ColdDataCgCtrService.java, Apache RocketMQ 5.3, where "cold" means "not in memory".
 """
@@ -20,8 +20,11 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from thermocline.broker.settings import BrokerConfig
+from thermocline.remoting.errors import BrokerBusyError, InvalidParameterError
+from thermocline.remoting.topic_validation import GROUP_CHARACTERS_MAX
 
 WINDOW_MS = 5_000
+THRESHOLDS_MAX = 10_000
 SHOWN_MS = 60_000
 """A group is shown for so long after it read last."""
 
@@ -61,9 +64,19 @@ class ColdReadQuota:
         self._roll()
         return self._groups
 
-    def set_threshold(self, group: str, bytes_: int) -> None:
-        """Give a group a threshold of its own."""
-        self._thresholds[group] = bytes_
+    def set_thresholds(self, thresholds: Mapping[str, int]) -> None:
+        """Give groups thresholds of their own.
+
+        Raises:
+            InvalidParameterError: A name is too long; none of them is set.
+            BrokerBusyError: There would be too many; none of them is set.
+        """
+        for group in thresholds:
+            if len(group) > GROUP_CHARACTERS_MAX:
+                raise InvalidParameterError("the name of a group is too long", characters=len(group))
+        if len(self._thresholds.keys() | thresholds.keys()) > THRESHOLDS_MAX:
+            raise BrokerBusyError("too many groups have a threshold of their own", most=THRESHOLDS_MAX)
+        self._thresholds.update(thresholds)
 
     def remove_threshold(self, group: str) -> None:
         """Remove a group's own threshold; the common one then applies. No error without one."""

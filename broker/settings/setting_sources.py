@@ -56,6 +56,7 @@ from thermocline.remoting.settings import (
     Treatment,
     dotted,
     error_with_place,
+    is_service_link,
     parse_config_text,
     resolve,
 )
@@ -104,7 +105,7 @@ def file_source(path: str, data: bytes) -> PropertySource:
         SettingError: The file cannot be read as what its name says.
     """
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")  # editors of Windows put a mark in front
         if path.endswith(".toml"):
             return PropertySource(place=path, values=dict(_flatten_toml(tomllib.loads(text), path)))
         return PropertySource(place=path, values=parse_config_text(text))
@@ -117,6 +118,8 @@ def environment_source(environment: Mapping[str, str]) -> PropertySource:
     names = {environment_variable(name): name for name in (*BROKER_SETTINGS, *SETTINGS)}
     values: dict[str, str] = {}
     for variable, text in environment.items():
+        if is_service_link(variable, text):
+            continue
         name = ENVIRONMENT_ALIASES.get(variable) or names.get(variable)
         if name is not None:
             values[name] = text

@@ -147,7 +147,7 @@ def copy(app: Application, users: tuple[str, ...], source: str, target: str) -> 
     wanted = set(map(_subject, users))
     copied = []
     with app.open_admin() as admin:
-        (found,) = admin.acls(broker=source).values()
+        found = next(iter(admin.acls(broker=source).values()))
         check_copied(wanted, {str(one.subject) for one in found}, broker=source, what="policy of")
         for one in found:
             subject = str(one.subject)

@@ -42,8 +42,11 @@ def _read_password(app: Application, password: str | None, password_file: str | 
         app.output.note("warning: --password shows the key in the list of processes; use --password-file")
         return password
     if password_file is not None:
-        text = sys.stdin.read() if password_file == "-" else Path(password_file).read_text(encoding="utf-8")
-        return text.strip("\r\n")
+        data = sys.stdin.buffer.read() if password_file == "-" else Path(password_file).read_bytes()
+        try:
+            return data.decode().strip("\r\n")
+        except UnicodeDecodeError:
+            raise click.UsageError("the file with the secret key is no text in UTF-8.") from None
     return str(click.prompt("Secret key", hide_input=True, confirmation_prompt=True, err=True)) if ask else None
 
 
@@ -154,9 +157,9 @@ def copy(app: Application, names: tuple[str, ...], source: str, target: str) -> 
     """
     copied = []
     with app.open_admin() as admin:
-        (users,) = admin.users(broker=source).values()
+        users = next(iter(admin.users(broker=source).values()))
         check_copied(names, {str(one.username) for one in users}, broker=source, what="user")
-        (there,) = admin.users(broker=target).values()
+        there = next(iter(admin.users(broker=target).values()))
         names_there = {one.username for one in there}
         for one in users:
             name = str(one.username)

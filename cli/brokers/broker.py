@@ -11,6 +11,7 @@ from thermocline.cli.common.daemon_options import (
     log_level_option,
     merged_proxy_flags,
     parse_settings,
+    print_line,
     proxy_options,
 )
 
@@ -100,8 +101,8 @@ def broker(
     )
     run(
         arguments,
-        on_ready=lambda ready: click.echo(f"ready broker={ready.broker} cold={ready.cold_url}{ready.proxy_fields}"),
-        on_recovered=click.echo,
+        on_ready=lambda ready: print_line(f"ready broker={ready.broker} cold={ready.cold_url}{ready.proxy_fields}"),
+        on_recovered=print_line,
     )
 
 

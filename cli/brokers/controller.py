@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from thermocline.cli.brokers.controller_administration import clean, config, elect, status
-from thermocline.cli.common.daemon_options import log_level_option, parse_settings
+from thermocline.cli.common.daemon_options import log_level_option, parse_settings, print_line
 
 __all__ = ["controller"]
 
@@ -61,7 +61,7 @@ def controller(
         environment=os.environ,
         flags=flags | parse_settings(settings),
     )
-    main(settings_read, on_ready=lambda address: click.echo(f"ready controller={address}"))
+    main(settings_read, on_ready=lambda address: print_line(f"ready controller={address}"))
 
 
 for _command in (status, elect, clean, config):

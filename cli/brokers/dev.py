@@ -13,6 +13,7 @@ from thermocline.cli.common.daemon_options import (
     merged_proxy_flags,
     parse_listen,
     parse_settings,
+    print_line,
     proxy_options,
 )
 from thermocline.remoting.errors import SettingError
@@ -72,7 +73,7 @@ def dev(
     )
 
     def tell(ready: ReadyAddresses) -> None:
-        click.echo(f"ready namesrv={ready.name_server} broker={ready.broker} cold={ready.cold_url}{ready.proxy_fields}")
+        print_line(f"ready namesrv={ready.name_server} broker={ready.broker} cold={ready.cold_url}{ready.proxy_fields}")
 
     name_server = load_config(
         config_path=None,

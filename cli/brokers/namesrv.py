@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from thermocline.cli.brokers.namesrv_administration import add_write_perm, config, kv, wipe_write_perm
-from thermocline.cli.common.daemon_options import log_level_option, parse_listen, parse_settings
+from thermocline.cli.common.daemon_options import log_level_option, parse_listen, parse_settings, print_line
 
 __all__ = ["namesrv"]
 
@@ -67,17 +67,17 @@ def namesrv(
     flags |= parse_settings(settings)
     if not _asks_for_controller(path, flags):
         config_read = load_config(config_path=path, environment=os.environ, flags=flags)
-        main(config_read, on_ready=lambda address: click.echo(f"ready namesrv={address}"))
+        main(config_read, on_ready=lambda address: print_line(f"ready namesrv={address}"))
         return
     from thermocline.controller import in_name_server
 
     config_read, controller = in_name_server.load_configs(config_path=path, environment=os.environ, flags=flags)
     if controller is None:
-        main(config_read, on_ready=lambda address: click.echo(f"ready namesrv={address}"))
+        main(config_read, on_ready=lambda address: print_line(f"ready namesrv={address}"))
         return
     place = controller.peers.address
     in_name_server.main(
-        config_read, controller, on_ready=lambda address: click.echo(f"ready namesrv={address} controller={place}")
+        config_read, controller, on_ready=lambda address: print_line(f"ready namesrv={address} controller={place}")
     )
 
 

@@ -9,7 +9,7 @@ import click
 
 from thermocline.cli.brokers.proxy_clients import clients
 from thermocline.cli.brokers.proxy_rules import rules
-from thermocline.cli.common.daemon_options import log_level_option, parse_listen, parse_settings
+from thermocline.cli.common.daemon_options import log_level_option, parse_listen, parse_settings, print_line
 
 __all__ = ["proxy"]
 
@@ -62,7 +62,7 @@ def proxy(
     os.umask(0o077)  # what it makes is for its user alone
 
     def tell(address: str, remoting_address: str) -> None:
-        click.echo(f"ready proxy={address}" + (f" remoting={remoting_address}" if remoting_address else ""))
+        print_line(f"ready proxy={address}" + (f" remoting={remoting_address}" if remoting_address else ""))
 
     run(run_proxy(config, on_ready=tell))
 

@@ -5,7 +5,6 @@ Those of all proxies are asked of brokers.
 
 from __future__ import annotations
 
-import json
 import urllib.parse
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +41,7 @@ def clients(app: Application, proxy: str | None, group: str) -> None:
         _show_all(app, group)
         return
     path = "/clients" + (f"?{urllib.parse.urlencode({'group': group})}" if group else "")
-    found = json.loads(ask_proxy(app, proxy, path))
+    found = ask_proxy(app, proxy, path, member="clients")
     app.output.rows([_row(client) for client in found["clients"]], columns=COLUMNS)
     _note_total(app, found["total"], len(found["clients"]))
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import base64
 import http.client
+import json
 import socket
 import ssl
+from typing import Any
 
 from thermocline.cli.common.application import Application
 from thermocline.remoting.errors import PermissionDeniedError, UnavailableError
@@ -19,14 +21,30 @@ __all__ = ["ask_proxy"]
 ANSWER_BYTES_MAX = 64 << 20
 
 
-def ask_proxy(app: Application, address: str, path: str) -> bytes:
-    """Return the answer of a proxy's HTTP port to GET.
+def ask_proxy(app: Application, address: str, path: str, *, member: str) -> dict[str, Any]:
+    """Return the answer of a proxy's HTTP port to GET, an object with this member.
 
     Raises:
         InvalidParameterError: The address is none.
         PermissionDeniedError: The keys are not those of a user that may read it.
-        UnavailableError: There is no such port.
+        UnavailableError: There is no such port, or it is another server's.
     """
+    status, body = _get(app, address, path)
+    if status == http.HTTPStatus.UNAUTHORIZED:
+        raise PermissionDeniedError("the keys are not those of a user with Get on the cluster", address=address)
+    if status != http.HTTPStatus.OK:
+        raise UnavailableError("the port is none of a proxy", address=address, status=status)
+    try:
+        found = json.loads(body)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or member not in found:
+        raise UnavailableError("the port is none of a proxy", address=address, reason=f"its answer has no {member}")
+    return found
+
+
+def _get(app: Application, address: str, path: str) -> tuple[int, bytes]:
+    """Status and body."""
     host, port = parse_address(address)
     connection = http.client.HTTPConnection(host, port)
     headers = {}
@@ -37,19 +55,14 @@ def ask_proxy(app: Application, address: str, path: str) -> bytes:
         connection.sock = _connected(app, host, port)
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
-        body = answer.read(ANSWER_BYTES_MAX)
-    except (OSError, http.client.HTTPException) as error:
+        return answer.status, answer.read(ANSWER_BYTES_MAX)
+    except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: the host is none
         reason = "it is no HTTP port" if isinstance(error, http.client.HTTPException) else str(error)
         raise UnavailableError(
             "the proxy does not answer", address=format_address(host, port), reason=reason
         ) from error
     finally:
         connection.close()
-    if answer.status == http.HTTPStatus.UNAUTHORIZED:
-        raise PermissionDeniedError("the keys are not those of a user with Get on the cluster", address=address)
-    if answer.status != http.HTTPStatus.OK:
-        raise UnavailableError("the port is none of a proxy", address=address, status=answer.status)
-    return body
 
 
 def _connected(app: Application, host: str, port: int) -> socket.socket:

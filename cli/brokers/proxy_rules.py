@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from thermocline.cli.brokers.proxy_port import ask_proxy
@@ -27,7 +25,7 @@ def rules(app: Application, proxy: str) -> None:
     Example:
       thermocline proxy rules --proxy 127.0.0.1:8082
     """
-    found = json.loads(ask_proxy(app, proxy, "/rules"))
+    found = ask_proxy(app, proxy, "/rules", member="rules")
     rows = [
         {
             "number": number,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from thermocline.broker.process import LEVELS
+from thermocline.cli.common.output import discard_stdout
 
 __all__ = [
     "broker_flags",
@@ -16,8 +18,11 @@ __all__ = [
     "merged_proxy_flags",
     "parse_listen",
     "parse_settings",
+    "print_line",
     "proxy_options",
 ]
+
+logger = logging.getLogger(__name__)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -62,7 +67,7 @@ def merged_proxy_flags(has_proxy: bool, config_path: str | None) -> dict[str, st
 def parse_listen(option: str, text: str) -> tuple[str, int]:
     """Return host and port of `HOST:PORT`; a usage error when it is none."""
     host, separator, port = text.rpartition(":")
-    if not (separator and host and port.isdecimal() and int(port) < 65536):
+    if not (separator and host and port.isdecimal() and len(port) <= 5 and int(port) < 65536):
         raise click.BadParameter(f"{text!r} is not HOST:PORT.", param_hint=option)
     return host.removeprefix("[").removesuffix("]"), int(port)
 
@@ -102,3 +107,12 @@ def broker_flags(
     }
     flags |= {property_name: value for property_name, value in named.items() if value is not None}
     return flags | parse_settings(settings)
+
+
+def print_line(line: str) -> None:
+    """Print a line of a daemon, which serves all the same if its stdout is a closed pipe or on a full disk."""
+    try:
+        click.echo(line)
+    except OSError as error:
+        discard_stdout()
+        logger.warning("a line cannot be printed error=%s line=%s", error.strerror or error, line)

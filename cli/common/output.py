@@ -10,10 +10,12 @@ nothing is cut.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from thermocline.client.fan_out import PeerFailure
     from thermocline.remoting.errors import MQError
 
-__all__ = ["Failure", "Output", "Row", "harmless"]
+__all__ = ["Failure", "Output", "Row", "discard_stdout", "harmless", "open_missing_streams"]
 
 Row = Mapping[str, object]
 
@@ -161,13 +163,14 @@ class Output:
             value = {"result": value, "errors": [failure.value() for failure in self.failures]}
         _write_json(value)
 
-    @contextmanager
+    @contextlib.contextmanager
     def progress(self) -> Iterator[Progress]:
         """Show progress bars on stderr while something takes long; only on a terminal."""
         from rich.console import Console
         from rich.progress import Progress
 
         console = Console(file=sys.stderr)
+        console.quiet = not console.is_terminal  # rich 13 ends with an empty line elsewhere
         with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
             yield progress
 
@@ -292,3 +295,28 @@ def _json_text(value: object) -> str:
     except UnicodeEncodeError:
         return json.dumps(msgspec.to_builtins(value, enc_hook=str))
     return text
+
+
+# -- the streams of the process ----------------------------------------------------------------------------------------
+
+
+def open_missing_streams() -> None:
+    """Give a process that was started without stdin, stdout or stderr (`>&-`) the null device in their places.
+
+    The next file or socket would take the place, and what is meant for the stream would be written into it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest that is free
+            os.set_inheritable(descriptor, True)  # of helper processes, too
+            stream = io.FileIO(descriptor, "w" if number else "r", closefd=False)
+            buffered = io.BufferedWriter(stream) if number else io.BufferedReader(stream)
+            setattr(sys, name, io.TextIOWrapper(buffered, encoding="utf-8"))
+
+
+def discard_stdout() -> None:
+    """Discard what stdout still holds: Python would try to write it once more at the end, and say so."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

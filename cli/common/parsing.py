@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,10 +24,18 @@ __all__ = [
 ]
 
 _UNITS_BYTES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
-_SIZE = re.compile(r"(\d+)\s*(b|kib|mib|gib|tib|)")
+_SIZE = re.compile(r"([0-9]{1,19})\s*(b|kib|mib|gib|tib|)")
+_MILLISECONDS = re.compile(r"[0-9]{1,19}")
+NUMBER_MAX = 2**63 - 1
 
 
-class Duration(click.ParamType[int]):
+if TYPE_CHECKING:
+    NumberType = click.ParamType[int]
+else:
+    NumberType = click.ParamType  # before click 8.4 it has no parameters
+
+
+class Duration(NumberType):
     """`90s`, `12h`, `1d12h`: becomes milliseconds."""
 
     name = "duration"
@@ -39,10 +47,10 @@ class Duration(click.ParamType[int]):
         duration_ms = duration.parse_duration_ms(str(value))
         if duration_ms is None:
             self.fail(f"{value!r} is no duration; write 90s, 12h or 1d12h.", param, ctx)
-        return duration_ms
+        return min(duration_ms, NUMBER_MAX)
 
 
-class Time(click.ParamType[int]):
+class Time(NumberType):
     """`earliest`, `latest`, `now`, an ISO time, or milliseconds since 1970: becomes milliseconds, latest -1."""
 
     name = "time"
@@ -55,7 +63,7 @@ class Time(click.ParamType[int]):
         named_times = {"earliest": 0, "latest": -1, "now": wall_clock_ms()}
         if text.lower() in named_times:
             return named_times[text.lower()]
-        if text.isdecimal():
+        if _MILLISECONDS.fullmatch(text) and int(text) <= NUMBER_MAX:
             return int(text)
         try:
             return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
@@ -74,7 +82,7 @@ class Moment(Time):
         return moment_ms
 
 
-class Size(click.ParamType[int]):
+class Size(NumberType):
     """`512MiB`, `10GiB`, `4096`: becomes bytes, at least one."""
 
     name = "size"
@@ -85,7 +93,7 @@ class Size(click.ParamType[int]):
             return value
         match = _SIZE.fullmatch(str(value).strip().lower())
         size_bytes = int(match[1]) * _UNITS_BYTES[match[2]] if match else 0
-        if size_bytes < 1:
+        if not 1 <= size_bytes <= NUMBER_MAX:
             self.fail(f"{value!r} is no size; write 4096, 512MiB or 10GiB.", param, ctx)
         return size_bytes
 

@@ -113,7 +113,8 @@ class AdminBase(ClientOptions):
             ObjectNotFoundError: No such broker.
             MQError: It gave no answer, or refused; the error says which broker it is.
         """
-        (master,) = await self._masters(broker=broker)
+        # One address may be registered by two names: a broker that has a new one since its host was restarted.
+        master = (await self._masters(broker=broker))[0]
         answers: Answers[BrokerAddress, T] = await ask_each([master], ask)
         answers.require_all()
         return answers.by_peer[master]

@@ -93,9 +93,7 @@ class BrokerAdministration(AdminBase):
     async def namesrv_config(self) -> dict[str, dict[str, str]]:
         """Return the settings of every NameServer by its address; PartialResultError when one does not answer."""
         answers = await self._running().name_servers.call_each(RequestCode.GET_NAMESRV_CONFIG)
-        return answers.whole(
-            {address: parse_config_text(bytes(answer.body).decode()) for address, answer in answers.by_peer.items()}
-        )
+        return answers.whole({address: _settings(answer) for address, answer in answers.by_peer.items()})
 
     async def update_namesrv_config(self, changes: Mapping[str, str]) -> list[str]:
         """Change settings of every NameServer; return their addresses. PartialResultError: some have not done it."""
@@ -173,4 +171,8 @@ class BrokerAdministration(AdminBase):
 
     async def _broker_config(self, broker: BrokerAddress) -> dict[str, str]:
         answer = await self._running().call(broker.address, RequestCode.GET_BROKER_CONFIG)
-        return parse_config_text(bytes(answer.body).decode())
+        return _settings(answer)
+
+
+def _settings(answer: RemotingCommand) -> dict[str, str]:
+    return parse_config_text(bytes(answer.body).decode("utf-8", "replace"))

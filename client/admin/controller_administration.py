@@ -174,7 +174,7 @@ class ControllerAdministration(AdminBase):
 
         async def ask(address: str) -> dict[str, str]:
             answer = await self._running().call(address, RequestCode.GET_CONTROLLER_CONFIG)
-            return parse_config_text(bytes(answer.body).decode())
+            return parse_config_text(bytes(answer.body).decode("utf-8", "replace"))
 
         return await self._ask_controllers(controllers, ask)
 

@@ -25,6 +25,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
 
+from thermocline.client.client_id import address_of_ids
 from thermocline.client.close_once import CloseOnce
 from thermocline.client.consumer.concurrent_dispatcher import ConcurrentDispatcher
 from thermocline.client.consumer.consumer_calls import ConsumerCalls
@@ -280,7 +281,7 @@ class AsyncPushConsumer(PushConsumerOptions):
         tracer = None
         if self._traces is not None:
             unique_ids = UniqueIdGenerator(
-                address=session.client_address,
+                address=address_of_ids(session.client_address),
                 process_id=os.getpid(),
                 number=random.getrandbits(32),
                 clock_ms=wall_clock_ms,

@@ -5,7 +5,8 @@ Clustering keeps it at each queue's broker, broadcasting in a file on this machi
     {directory}/{client id}/{group}/offsets.json        {"offsetTable":{{"brokerName":..,"queueId":0,"topic":..}:7}}
 
 the official clients' place and form, so that a program may change its SDK and go on where it was. The file is replaced
-as a whole; after a power cut an older state may be there, so messages come again, none is left out.
+as a whole, and synced before, in a thread; after a power cut an older state may be there, so messages come again, none
+is left out.
 Source: client/consumer/store/RemoteBrokerOffsetStore.java, LocalFileOffsetStore.java, Apache RocketMQ 5.3.
 """
 
@@ -67,9 +68,9 @@ class LocalOffsetStore:
     """Offsets in a file."""
 
     def __init__(self, *, directory: Path | None, client_id: str, group: str) -> None:
-        root = Path.home() / ".rocketmq_offsets" if directory is None else directory
-        self._path = root / client_id / group / "offsets.json"
+        self._path = (_offsets_at_home() if directory is None else directory) / client_id / group / "offsets.json"
         self._offsets = self._load()
+        self._writing = asyncio.Lock()
 
     async def read(self, queue: MessageQueue) -> int | None:
         """Look it up; see `OffsetStore`."""
@@ -77,16 +78,17 @@ class LocalOffsetStore:
 
     async def persist(self, offsets: Mapping[MessageQueue, int], *, is_confirmed: bool) -> None:
         """Write the file, if anything changed; see `OffsetStore`."""
+        async with self._writing:
+            await self._persist(offsets)
+
+    async def _persist(self, offsets: Mapping[MessageQueue, int]) -> None:
         changed = {queue: offset for queue, offset in offsets.items() if self._offsets.get(queue) != offset}
         if not changed:
             return
         merged = self._offsets | changed
         body = ResetOffsetBody(offset_table={to_wire(queue): QueueOffset(offset) for queue, offset in merged.items()})
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = self._path.with_suffix(".tmp")
-            temporary.write_bytes(body.encode())
-            os.replace(temporary, self._path)
+            await asyncio.to_thread(_replace, self._path, body.encode())
         except OSError as error:
             logger.warning("offsets not written path=%s error=%s", self._path, error)
             return
@@ -104,3 +106,22 @@ class LocalOffsetStore:
         except InvalidRequestError as error:
             raise InvalidRequestError("the file of broadcast offsets is damaged", path=self._path) from error
         return {from_wire(queue): offset for queue, offset in table.items()}
+
+
+def _replace(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())  # before the rename: a file system may else keep the new name, and no byte of it
+    os.replace(temporary, path)
+
+
+def _offsets_at_home() -> Path:
+    try:
+        return Path.home() / ".rocketmq_offsets"
+    except RuntimeError as error:  # a container's user without a name, and without HOME
+        raise InvalidRequestError(
+            "broadcasting keeps offsets in the home directory, and there is none: set local_offset_directory"
+        ) from error

@@ -26,6 +26,7 @@ from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Self
 
+from thermocline.client.client_id import address_of_ids
 from thermocline.client.close_once import CloseOnce
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
@@ -105,7 +106,7 @@ class AsyncProducer(ProducerOptions):
         )
         pipeline.bind(session.routes, session.connections)
         unique_ids = UniqueIdGenerator(
-            address=session.client_address,
+            address=address_of_ids(session.client_address),
             process_id=os.getpid(),
             number=random.getrandbits(32),
             clock_ms=wall_clock_ms,

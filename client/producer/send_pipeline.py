@@ -270,9 +270,10 @@ class SendPipeline:
                 break
             if not answer.flag & FLAG_RESPONSE:
                 break
-            sending = pending.pop(answer.opaque, None)
-            if sending is None:
-                break
+            sending = pending.get(answer.opaque)
+            if sending is None or sending.connection is not connection:
+                break  # an answer on another connection says nothing of this message
+            del pending[answer.opaque]
             self._settle(sending, answer)
             position = frame_end
         return position

@@ -6,8 +6,10 @@
     node.receive(host, body)          what a peer sent by CONTROLLER_CONSENSUS
 
 Peers are those of `controllerDLegerPeers` and no others: a message has to come from an address of the node that it says
-it is from, and with access control it is signed as well. Each node opens one connection to each peer, on which it sends
-one-way requests; what a peer does not take is dropped, which Raft allows.
+it is from, and with access control it is signed as well. Each node opens one connection to each peer, from its own
+address of that list, if it is this machine's. On it, it sends one-way requests; what a peer does not take is dropped,
+which Raft allows. A connection is dropped when the peer's machine acknowledges nothing for UNACKNOWLEDGED_MS: a peer
+that comes back after a power cut would else hear nothing for a while, and call for elections.
 
 A leader serves once an empty proposal of its own term is applied. A pause of the process longer than PAUSE_MAX_S (a
 frozen machine) is noticed before the next answer, since another node may lead by then.
@@ -52,6 +54,8 @@ RECONNECT_S = 0.5
 PAUSE_MAX_S = 0.5
 MISSED_S = 2.0
 RESOLVE_S = 30.0
+RESOLVE_TIMEOUT_S = 3.0
+UNACKNOWLEDGED_MS = 2_000
 BARRIER = b""
 
 
@@ -94,6 +98,9 @@ class ConsensusNode:
         self._order = RisingOrder()
         self._links: dict[str, ClientConnection] = {}
         self._hosts: Mapping[str, frozenset[str]] = {}
+        self._own_hosts: tuple[str, ...] = ()
+        self._strangers: set[str] = set()
+        """Peers whose messages come from elsewhere, as a warning has said since the last look-up."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._barrier_term = 0
         self._serving_term = 0
@@ -165,6 +172,7 @@ class ConsensusNode:
         if envelope.group != self._group or envelope.sender not in self._peers.others:
             raise PermissionDeniedError("not a controller of this group", sender=envelope.sender)
         if host not in self._hosts.get(envelope.sender, ()):
+            self._warn_of_stranger(envelope.sender, host)
             raise PermissionDeniedError("not an address of this controller", sender=envelope.sender, address=host)
         if self._log is None or self._failure is not None or not self._order.is_newer(envelope):
             return
@@ -204,7 +212,8 @@ class ConsensusNode:
         except BaseException:
             journal._destroy()
             raise
-        await self._resolve()
+        if self._peers.others:
+            await self._resolve()
         self._ticked_s = self._clock()
         self._spawn(self._tick_on(), "clock of the consensus")
         if self._peers.others:
@@ -312,15 +321,24 @@ class ConsensusNode:
             link.send_oneway(command)
 
     async def _link_on(self, name: str, address: str) -> None:
+        has_complained = False
         while True:
             try:
                 link = await ClientConnection.open(
-                    address, connect_timeout_ms=CONNECT_TIMEOUT_MS, tls=self._tls, credentials=self._credentials
+                    address,
+                    connect_timeout_ms=CONNECT_TIMEOUT_MS,
+                    tls=self._tls,
+                    credentials=self._credentials,
+                    local_hosts=self._own_hosts,
                 )
+                link.drop_unacknowledged(after_ms=UNACKNOWLEDGED_MS)
             except UnavailableError as error:
-                logger.debug("no connection to controller %s: %s", name, error)
+                level = logging.DEBUG if has_complained else logging.WARNING
+                logger.log(level, "no connection to controller %s: %s", name, error)
+                has_complained = True
                 await asyncio.sleep(RECONNECT_S)
                 continue
+            has_complained = False
             self._links[name] = link
             assert self._log is not None
             self._log.connected(name)
@@ -339,15 +357,39 @@ class ConsensusNode:
             await self._resolve()
 
     async def _resolve(self) -> None:
-        """Look up the addresses of the peers; those of one that has no address now stay as they were."""
-        loop = asyncio.get_running_loop()
-        hosts = dict(self._hosts)
-        for name, address in self._peers.others.items():
-            host, _ = parse_address(address)
-            try:
-                found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-            except (OSError, UnicodeError) as error:  # the latter: the host can be no name, as `a..b`
-                logger.warning("no address of controller %s is known host=%s: %s", name, host, error)
-                continue
-            hosts[name] = frozenset(str(entry[4][0]) for entry in found)
-        self._hosts = hosts
+        """Look up the addresses of all nodes; those of one that has no address now stay as they were."""
+        found = await asyncio.gather(*(self._look_up(name, text) for name, text in self._peers.addresses.items()))
+        self._hosts = {**self._hosts, **{name: hosts for name, hosts in found if hosts}}
+        self._own_hosts = tuple(host for host in self._hosts.get(self._peers.node, ()) if _is_here(host))
+        self._strangers.clear()
+
+    async def _look_up(self, name: str, address: str) -> tuple[str, frozenset[str]]:
+        host, _ = parse_address(address)
+        try:
+            async with asyncio.timeout(RESOLVE_TIMEOUT_S):
+                found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except (OSError, ValueError) as error:
+            logger.warning("no address of controller %s is known host=%s: %r", name, host, error)
+            return name, frozenset()
+        return name, frozenset(str(entry[4][0]) for entry in found)
+
+    def _warn_of_stranger(self, sender: str, host: str) -> None:
+        """Once a look-up for each peer: without its messages there may be no leader, and nothing else says why."""
+        if sender not in self._strangers:
+            self._strangers.add(sender)
+            logger.warning(
+                "messages of controller %s are refused: they come from %s, its entry in controllerDLegerPeers is %s",
+                sender,
+                host,
+                ",".join(sorted(self._hosts.get(sender, ()))) or "no address",
+            )
+
+
+def _is_here(host: str) -> bool:
+    """Whether it is an address of this machine."""
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.bind((host, 0))
+    except OSError:
+        return False
+    return True

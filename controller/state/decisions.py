@@ -69,6 +69,8 @@ from thermocline.remoting.response_code import ResponseCode
 
 BY_CONTROLLER = -1
 """In place of a broker's number: the controller asks for the election itself, and any replica will do."""
+REPLICAS_WANTED_MAX = 10_000
+"""Of a SyncStateSet that is asked for; more than a set may have by its setting."""
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
@@ -99,13 +101,15 @@ class Decisions:
         if found is None:
             return refuse(ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, "Broker metadata is not existed")
         members, sync = found
+        reject = "Rejecting alter syncStateSet request because"
+        if len(wanted.sync_state_set) > REPLICAS_WANTED_MAX:
+            return refuse(ResponseCode.CONTROLLER_INVALID_REPLICAS, f"{reject} there are too many replicas")
         wanted_ids = sorted(set(wanted.sync_state_set))
         if wanted_ids == sync.set:
             return refuse(
                 ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
                 "The newSyncStateSet is equal with oldSyncStateSet, no needed to update syncStateSet",
             )
-        reject = "Rejecting alter syncStateSet request because"
         if sync.master_id is None or sync.master_id != header.master_broker_id:
             present = "null" if sync.master_id is None else sync.master_id
             return refuse(
@@ -241,9 +245,9 @@ class Decisions:
         )
 
     def sync_states(self, broker_names: Iterable[str], liveness: Liveness) -> Decision:
-        """1006: master and replicas of each name; names that are not registered are left out."""
+        """1006: master and replicas of each name, asked once however often; those not registered are left out."""
         table = {}
-        for name in broker_names:
+        for name in dict.fromkeys(broker_names):
             found = self._sets.registered(name)
             if found is not None:
                 table[name] = _replicas_info(name, *found, liveness)

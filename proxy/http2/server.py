@@ -24,13 +24,12 @@ from thermocline.proxy.http2.frames import ErrorCode
 from thermocline.proxy.http2.hpack import encode_field
 from thermocline.proxy.http2.limits import Http2Limits
 from thermocline.proxy.http2.stream import Stream
-from thermocline.remoting.connections import FirstByte, Gate, LimitCounts, client_address
+from thermocline.remoting.connections import FirstByte, Gate, LimitCounts, client_address, listen
 
 __all__ = ["Http2Server"]
 
 logger = logging.getLogger(__name__)
 
-BACKLOG = 1024
 CLOSE_TIMEOUT_MS = 1_000
 TOO_LARGE_BLOCK = encode_field(b":status", b"431")
 
@@ -85,12 +84,10 @@ class Http2Server:
         Raises:
             OSError: The address cannot be listened on.
         """
-        loop = asyncio.get_running_loop()
-        accept = partial(self._accept, gate or self._gate)
-        listener = await loop.create_server(accept, host, port, backlog=BACKLOG)
+        listener = await listen(partial(self._accept, gate or self._gate), host, port)
         self._listeners.append(listener)
         if self._idle_timer is None:
-            self._watch(loop)
+            self._watch(asyncio.get_running_loop())
         return int(listener.sockets[0].getsockname()[1])
 
     async def stop_accepting(self) -> None:

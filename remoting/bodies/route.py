@@ -103,6 +103,8 @@ class TopicConfigSerializeWrapper(Body, kw_only=True):
 
 _SIZE = struct.Struct(">i")
 _REGISTRATION_BYTES_MAX = 256 * 1024 * 1024
+_SMALL_BYTES_MAX = 64 * 1024
+"""Of its data version, and of its filter servers: a NameServer takes 100 of them, of 255 characters."""
 
 
 class RegisterBrokerBody(Body, kw_only=True):
@@ -118,23 +120,25 @@ class RegisterBrokerBody(Body, kw_only=True):
         return dumps(self)
 
     @classmethod
-    def decode_compressed(cls, data: bytes) -> RegisterBrokerBody:
-        """The body in a zlib stream, with or without the part about static topics.
+    def decode_compressed(cls, data: bytes, *, topics_max: int | None = None) -> RegisterBrokerBody:
+        """The body in a zlib stream, with or without the part about static topics. `topics_max`: None for any number.
+
+        A few hundred kilobytes may hold the lines of millions of topics, so these are counted before they are read.
 
         Raises:
-            InvalidRequestError: It is no such stream.
+            InvalidRequestError: It is no such stream, or has more topics.
         """
         try:
             parts = _Parts(decompress(data, CompressionType.ZLIB, size_bytes_max=_REGISTRATION_BYTES_MAX))
         except CorruptDataError as error:
             raise InvalidRequestError("the registration cannot be decompressed") from error
-        wrapper = TopicConfigSerializeWrapper(data_version=DataVersion.decode(parts.next_part()))
-        for _ in range(parts.take_count()):
+        wrapper = TopicConfigSerializeWrapper(data_version=DataVersion.decode(parts.next_part(_SMALL_BYTES_MAX)))
+        for _ in range(parts.take_count(topics_max)):
             config = TopicConfig.decode_line(parts.next_part().decode("utf-8", "replace"))
             wrapper.topic_config_table[config.topic_name] = config
-        filter_server_list = loads_as(parts.next_part(), list[str])
+        filter_server_list = loads_as(parts.next_part(_SMALL_BYTES_MAX), list[str])
         if not parts.is_empty:
-            for _ in range(parts.take_count()):
+            for _ in range(parts.take_count(topics_max)):
                 info = TopicQueueMappingInfo.decode(parts.next_part())
                 wrapper.topic_queue_mapping_info_map[info.topic or ""] = info
         return cls(filter_server_list=filter_server_list, topic_config_serialize_wrapper=wrapper)
@@ -151,17 +155,19 @@ class _Parts:
     def is_empty(self) -> bool:
         return self._position == len(self._data)
 
-    def take_count(self) -> int:
+    def take_count(self, most: int | None = None) -> int:
         if len(self._data) - self._position < _SIZE.size:
             raise InvalidRequestError("the registration is cut short", position=self._position)
         (count,) = _SIZE.unpack_from(self._data, self._position)
         self._position += _SIZE.size
         if not 0 <= count <= len(self._data) - self._position:
             raise InvalidRequestError("impossible size in a registration", size=count)
+        if most is not None and count > most:
+            raise InvalidRequestError("too much in a registration", size=count, size_max=most)
         return int(count)
 
-    def next_part(self) -> bytes:
-        size_bytes = self.take_count()
+    def next_part(self, bytes_max: int | None = None) -> bytes:
+        size_bytes = self.take_count(bytes_max)
         start = self._position
         self._position += size_bytes
         return self._data[start : self._position]

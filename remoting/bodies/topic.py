@@ -5,6 +5,7 @@ Source: TopicConfig.java, DataVersion.java and the body classes of the same name
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from msgspec import field
@@ -23,6 +24,8 @@ PERM_PRIORITY = 8
 
 TOPIC_SYS_FLAG_UNIT = 1
 TOPIC_SYS_FLAG_UNIT_SUB = 2
+
+_INT = re.compile(r"[+-]?[0-9]{1,10}")
 
 
 class DataVersion(FrozenBody, frozen=True, kw_only=True):
@@ -57,9 +60,9 @@ class TopicConfig(Body, kw_only=True):
             name, read_queue_nums, write_queue_nums, perm, filter_type = words[:5]
             config = cls(
                 topic_name=name,
-                read_queue_nums=int(read_queue_nums),
-                write_queue_nums=int(write_queue_nums),
-                perm=int(perm),
+                read_queue_nums=_int(read_queue_nums),
+                write_queue_nums=_int(write_queue_nums),
+                perm=_int(perm),
                 topic_filter_type=filter_type,
             )
         except ValueError as error:
@@ -67,6 +70,14 @@ class TopicConfig(Body, kw_only=True):
         if len(words) > 5 and words[5]:
             config.attributes = loads_as(words[5].encode(), dict[str, str])
         return config
+
+
+def _int(text: str) -> int:
+    """Java's int; ValueError: it is none."""
+    number = int(text) if _INT.fullmatch(text) else 1 << 31
+    if not -(1 << 31) <= number < 1 << 31:
+        raise ValueError(text)
+    return number
 
 
 class TopicConfigAndMapping(TopicConfig, kw_only=True):

@@ -8,9 +8,11 @@ Source: NettyRemotingClient.java, Apache RocketMQ 5.3.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
+import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import (
@@ -21,6 +23,7 @@ from thermocline.remoting.connections import (
     RequestHandler,
     Traffic,
     close_all,
+    is_loopback,
 )
 from thermocline.remoting.errors import (
     ClosedError,
@@ -76,8 +79,12 @@ class ClientConnection(Connection):
         traffic: Traffic | None = None,
         tls: ClientTls | None = None,
         credentials: Credentials | None = None,
+        local_hosts: Sequence[str] = (),
     ) -> ClientConnection:
         """Connect to `host:port` or to the path of a unix socket, which is never TLS. Cancelling is safe.
+
+        `local_hosts`: addresses of this machine, of which one that fits is the connection's own; else the system
+        chooses.
 
         Raises:
             ConnectionLostError: The connection could not be made in time, or the server's certificate is not trusted.
@@ -105,10 +112,9 @@ class ClientConnection(Connection):
                 if is_unix_address(address):
                     _, connection = await loop.create_unix_connection(make, address)
                 else:
-                    host, port = parse_address(address)
-                    context = None if tls is None else tls.context()
-                    name = None if tls is None else tls.server_name(host)
-                    _, connection = await loop.create_connection(make, host, port, ssl=context, server_hostname=name)
+                    connection = await _open_tcp(
+                        make, address, tls=tls, timeout_ms=connect_timeout_ms, local_hosts=local_hosts
+                    )
         except TimeoutError as error:
             raise ConnectionLostError("no connection in time", address=address) from error
         except ssl.SSLCertVerificationError as error:
@@ -117,9 +123,20 @@ class ClientConnection(Connection):
             ) from error
         except ssl.SSLError as error:
             raise ConnectionLostError("the TLS handshake failed", address=address, reason=error.reason) from error
-        except (OSError, ValueError) as error:  # the latter: the host can be no name, as `a..b`
+        except (OSError, ValueError) as error:  # ValueError: the host is none, a label is too long for one
             raise ConnectionLostError("the connection was refused", address=address, reason=error) from error
+        connection.drop_unacknowledged(after_ms=connection._limits.drain_timeout_ms)
         return connection
+
+    def drop_unacknowledged(self, *, after_ms: int) -> None:
+        """Have the operating system drop the connection when the peer's machine acknowledges nothing for so long.
+
+        Without this it sends again for a quarter of an hour, in growing intervals: to a machine without power, or past
+        a gateway that has forgotten the connection. `drain_timeout_ms` of each connection, unless it is called again.
+        """
+        sock = None if self._transport is None else self._transport.get_extra_info("socket")
+        if sock is not None and sock.family != socket.AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, after_ms)
 
     def send(self, command: RemotingCommand) -> None:
         """Send a request, signed if there are credentials, without waiting for an answer; or an answer."""
@@ -165,6 +182,65 @@ class ClientConnection(Connection):
         assert command.is_oneway
         self.check_can_send()
         self.send(command)
+
+
+async def _open_tcp(
+    make: Callable[[], ClientConnection],
+    address: str,
+    *,
+    tls: ClientTls | None,
+    timeout_ms: int,
+    local_hosts: Sequence[str],
+) -> ClientConnection:
+    """Connect to the first address of a host that takes the connection; each may take its share of the time left.
+
+    Without shares the time is over at an address that answers nothing, such as that of a route for IPv6 to nowhere.
+
+    Raises:
+        OSError: None takes it; the last error. An error of TLS at once: a server was there.
+        ValueError: The host is none.
+    """
+    loop = asyncio.get_running_loop()
+    host, port = parse_address(address)
+    deadline_s = loop.time() + timeout_ms / 1000
+    context = None if tls is None else tls.context()
+    name = None if tls is None else tls.server_name(host)
+    hosts = await _hosts(host)
+    for place, one in enumerate(hosts, start=1):
+        local = next(((local, 0) for local in local_hosts if _fits(local, one)), None)
+        share_s = (deadline_s - loop.time()) / (len(hosts) - place + 1)
+        try:
+            async with asyncio.timeout(share_s):
+                _, connection = await loop.create_connection(
+                    make, one, port, ssl=context, server_hostname=name, local_addr=local
+                )
+                return connection
+        except ssl.SSLError:
+            raise
+        except OSError as error:  # TimeoutError is one
+            if place == len(hosts):
+                raise
+            logger.info("an address of a host takes no connection host=%s address=%s error=%r", host, one, error)
+    raise AssertionError("a host has an address, or its lookup fails")
+
+
+async def _hosts(host: str) -> list[str]:
+    """The addresses of a host, in the resolver's order.
+
+    Raises:
+        OSError, ValueError: It has none.
+    """
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return list(dict.fromkeys(str(place[0]) for *_, place in found))
+    return [host]
+
+
+def _fits(local: str, remote: str) -> bool:
+    """Whether a connection from one address to the other is possible: both of one family, and both loopback or none."""
+    return (":" in local, is_loopback(local)) == (":" in remote, is_loopback(remote))
 
 
 class RemotingClient:

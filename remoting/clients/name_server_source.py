@@ -1,13 +1,14 @@
 """NameServerSource: where a list of NameServers comes from, so that brokers and clients can follow it while they run.
 
-    10.0.0.5:9876;10.0.0.6:9876             these addresses; a name is resolved at each connection, to one address of it
+    10.0.0.5:9876;10.0.0.6:9876             these addresses; a name is resolved at each connection
     dns://namesrv.example.com:9876          every address of the name
     http://namesrv.example.com:8080/rocketmq/nsaddr    what this address server answers: a line of such addresses
 
 RocketMQ's brokers have the second by `fetchNameSrvAddrByDnsLookup`, its brokers and clients the third by the JVM
 properties `rocketmq.namesrv.domain` and `rocketmq.namesrv.domain.subgroup` (`address_server_url`).
 
-`fetch` asks anew each time; the caller says how often, and keeps its list when there is no answer.
+`fetch` asks anew each time; the caller says how often, and keeps its list when there is no answer. Of several names one
+may have no address: NameServers are several so that one may be missing.
 Source: common/namesrv/DefaultTopAddressing.java, common/MixAll.java (getWSAddr), broker/out/BrokerOuterAPI.java
 (dnsLookupAddressByDomain), Apache RocketMQ 5.5.
 """
@@ -15,6 +16,7 @@ Source: common/namesrv/DefaultTopAddressing.java, common/MixAll.java (getWSAddr)
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Iterable, Sequence
 
@@ -25,6 +27,8 @@ from thermocline.remoting.socket_address import format_address, parse_address
 
 __all__ = ["ADDRESS_SERVER", "NameServerSource", "address_server_url", "split_addresses"]
 
+logger = logging.getLogger(__name__)
+
 FETCH_TIMEOUT_S = 3
 """RocketMQ's own, of a request to an address server."""
 ANSWER_BYTES_MAX = 64 * 1024
@@ -32,6 +36,8 @@ ADDRESS_SERVER_PORT = 8080
 DNS_SCHEME = "dns://"
 HTTP_SCHEMES = ("http://", "https://")
 ADDRESSES, DNS, ADDRESS_SERVER = "addresses", "dns", "address server"
+NO_SUCH_NAME = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
+"""Of a lookup's errors those that say that there is no such name, or that it has no address."""
 
 
 class NameServerSource(msgspec.Struct, frozen=True):
@@ -75,17 +81,20 @@ class NameServerSource(msgspec.Struct, frozen=True):
         """Whether it never says anything else."""
         return self.kind == ADDRESSES
 
-    async def fetch(self) -> tuple[str, ...]:
+    async def fetch(self, *, has_list: bool = False) -> tuple[str, ...]:
         """Return the addresses as they are now, at least one, each once. Cancelling is safe.
 
+        A name that does not exist has no addresses. One whose lookup fails for now has those of the list that the
+        caller keeps (`has_list`), else none.
+
         Raises:
-            UnavailableError: The name has no address now, or the address server gives none.
+            UnavailableError: No name has an address now, or one may have and the caller has a list; or the address
+                server gives none.
         """
         if self.kind == ADDRESS_SERVER:
             return await _from_address_server(self.values[0])
         if self.kind == DNS:
-            found = [address for name in self.values for address in await _addresses_of(name)]
-            return tuple(dict.fromkeys(found))
+            return await _from_names(self.values, has_list=has_list)
         return self.values
 
 
@@ -115,14 +124,31 @@ def check_name_server_address(address: str) -> None:
         raise InvalidParameterError("a NameServer address is host:port", address=address)
 
 
-async def _addresses_of(name: str) -> list[str]:
+async def _from_names(names: Sequence[str], *, has_list: bool) -> tuple[str, ...]:
+    outcomes = await asyncio.gather(*map(_addresses_of, names))
+    found = dict.fromkeys(address for outcome in outcomes if isinstance(outcome, list) for address in outcome)
+    failures = {name: outcome for name, outcome in zip(names, outcomes, strict=True) if isinstance(outcome, Exception)}
+    for name, error in failures.items():
+        if not found or (has_list and not _is_missing(error)):
+            raise UnavailableError("the NameServers' name has no address now", name=name, reason=error) from error
+        logger.warning("a NameServer's name has no address now name=%s reason=%s", name, error)
+    return tuple(found)
+
+
+async def _addresses_of(name: str) -> list[str] | Exception:
+    """The addresses of a name, or why there are none."""
     host, port = parse_address(name)
     try:
         async with asyncio.timeout(FETCH_TIMEOUT_S):
             found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, TimeoutError, UnicodeError) as error:  # the last: an empty or long label, as in `a..b`
-        raise UnavailableError("the NameServers' name has no address now", name=host, reason=error) from error
+    except (OSError, ValueError) as error:  # a label that is too long is a UnicodeError
+        return error
     return [format_address(str(place[0]), port) for *_, place in found]
+
+
+def _is_missing(error: Exception) -> bool:
+    """Whether the answer was that there is no such name."""
+    return isinstance(error, socket.gaierror) and error.errno in NO_SUCH_NAME
 
 
 async def _from_address_server(url: str) -> tuple[str, ...]:
@@ -147,13 +173,9 @@ def _checked(addresses: Iterable[str], url: str) -> tuple[str, ...]:
 
 
 def _get(url: str) -> str:
-    """The body of a successful GET; as RocketMQ's client, through no proxy.
-
-    Raises:
-        OSError, ValueError: There is none.
-    """
-    import http.client
-    import urllib.request  # loads Python's HTTP client, which only processes with an address server need
+    """The body of a successful GET; as RocketMQ's client, through no proxy. OSError or ValueError: there is none."""
+    import http.client  # loads Python's HTTP client, which only processes with an address server need
+    import urllib.request
 
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
@@ -161,6 +183,6 @@ def _get(url: str) -> str:
             body: bytes = answer.read(ANSWER_BYTES_MAX)
             if answer.length:
                 raise ValueError("the answer is cut off, or too long")
-    except http.client.HTTPException as error:  # no HTTP, or an answer that is cut off
-        raise OSError(repr(error)) from error
+    except http.client.HTTPException as error:  # another protocol, or an answer that ends too early
+        raise ValueError(f"no answer of HTTP: {error!r}") from error
     return body.decode("utf-8", "replace")

@@ -15,10 +15,11 @@ from thermocline.remoting.connections.exposure import (
 )
 from thermocline.remoting.connections.first_byte import FirstByte, Gate, GatedConnection, OtherProtocol
 from thermocline.remoting.connections.limit_counts import LimitCounts
+from thermocline.remoting.connections.listening import listen
 from thermocline.remoting.connections.request_handler import ChunkHandler, RequestHandler
 from thermocline.remoting.connections.server import RemotingServer
 from thermocline.remoting.connections.server_limits import ServerLimits, client_address
-from thermocline.remoting.connections.stop_signals import STOP_SIGNALS, stop_signals
+from thermocline.remoting.connections.stop_signals import STOP_SIGNALS, stop_signals, unless_stopped
 
 __all__ = [
     "CONNECTIONS_MOST",
@@ -46,9 +47,11 @@ __all__ = [
     "client_address",
     "close_all",
     "is_loopback",
+    "listen",
     "raise_descriptor_limit",
     "serve_until_stopped",
     "stop_signals",
+    "unless_stopped",
     "warn_if_exposed",
     "warn_if_log_is_exposed",
     "warn_of_file",

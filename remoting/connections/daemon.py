@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from thermocline.remoting.connections.stop_signals import stop_signals
+from thermocline.remoting.connections.stop_signals import stop_signals, unless_stopped
+from thermocline.remoting.socket_address import format_address
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +19,7 @@ class Daemon(Protocol):
         """Listen; the port."""
 
     async def close(self) -> None:
-        """Stop; also after a start that failed."""
+        """Stop; also after a start that failed or was cancelled."""
 
 
 async def serve_until_stopped(
@@ -33,9 +34,9 @@ async def serve_until_stopped(
     with stop_signals() as stop:
         daemon = make()
         try:
-            port = await daemon.start()
-            if on_ready is not None:
-                on_ready(f"{host}:{port}")
+            port = await unless_stopped(daemon.start(), stop)
+            if port is not None and on_ready is not None:
+                on_ready(format_address(host, port))
             await stop.wait()
             logger.info("%s stops", name)
         finally:

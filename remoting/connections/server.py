@@ -34,6 +34,7 @@ from thermocline.remoting.connections.connection_limits import ConnectionLimits,
 from thermocline.remoting.connections.first_byte import FirstByte, Gate, OtherProtocol
 from thermocline.remoting.connections.held_bytes import HalfFrames, UnsentBytes
 from thermocline.remoting.connections.limit_counts import LimitCounts
+from thermocline.remoting.connections.listening import BACKLOG, listen
 from thermocline.remoting.connections.outbox import Outbox
 from thermocline.remoting.connections.server_limits import (
     ADDRESS_CONNECTIONS_MAX,
@@ -55,7 +56,6 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 IDLE_TIMEOUT_MS = 120_000
-BACKLOG = 1024
 PEER_CREDENTIALS = struct.Struct(
     "i"  # process
     "I"  # user
@@ -138,10 +138,9 @@ class RemotingServer:
         Raises:
             OSError: The address cannot be listened on.
         """
-        loop = asyncio.get_running_loop()
-        listener = await loop.create_server(partial(self._accept, gate or self._gate), host, port, backlog=BACKLOG)
+        listener = await listen(partial(self._accept, gate or self._gate), host, port)
         self._listeners.append(listener)
-        self._watch_idle(loop)
+        self._watch_idle(asyncio.get_running_loop())
         bound_port = int(listener.sockets[0].getsockname()[1])
         logger.info("listening host=%s port=%d", host, bound_port)
         return bound_port

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 
@@ -34,3 +37,22 @@ def stop_signals(numbers: Collection[signal.Signals] = STOP_SIGNALS) -> Iterator
     finally:
         for number in numbers:
             signal.signal(number, signal.SIG_IGN)
+
+
+async def unless_stopped(work: Coroutine[Any, Any, T], stop: asyncio.Event) -> T | None:
+    """Do this, and give what it gives; None when the event came first, and the work was cancelled.
+
+    A start may take as long as others let it: a master waits for its slaves, a resolver does not answer.
+    """
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        working.cancel()
+        with suppress(asyncio.CancelledError):
+            await working
+        return None
+    finally:
+        working.cancel()
+        stopping.cancel()

@@ -115,9 +115,9 @@ class UniqueIdGenerator:
         return f"{self._before_counter}{counter:04X}"
 
     def _take_time(self, now_ms: int) -> None:
-        if now_ms >= self._month_end_ms:
+        if not self._month_start_ms <= now_ms < self._month_end_ms:  # a clock may be set back over the month's start
             self._month_start_ms, self._month_end_ms = month_bounds_ms(now_ms)
-        elapsed_ms = max(0, now_ms - self._month_start_ms)  # a clock may be set back over the month's start
+        elapsed_ms = max(0, now_ms - self._month_start_ms)
         self._time_ms = now_ms
         self._before_counter = f"{self._fixed}{elapsed_ms & 0xFFFF_FFFF:08X}"
 

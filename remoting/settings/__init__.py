@@ -25,6 +25,7 @@ from thermocline.remoting.settings.setting_names import (
     dotted,
     environment_variable,
     error_with_place,
+    is_service_link,
 )
 from thermocline.remoting.settings.tls_config import (
     CONFIG_FILE_DEFAULT,
@@ -56,6 +57,7 @@ __all__ = [
     "fixed_values",
     "format_config_text",
     "honoured",
+    "is_service_link",
     "parse_config_text",
     "refused",
     "resolve",

@@ -10,6 +10,7 @@ line that ends in an odd number of backslashes goes on in the next one; `\\t \\n
 backslash before any other character stands for that character. The last of several equal keys counts.
 Writing: `key=value`, one a line, sorted by key, unescaped: this is how brokers and NameServers show their settings,
 and what `mqadmin` splits again at the first `=`.
+A text has at most CHARACTERS_MAX characters: peers send it, and it is read character by character.
 Source: java.util.Properties; remoting/Configuration.java, common/MixAll.java, Apache RocketMQ 5.3.
 """
 
@@ -20,6 +21,7 @@ from thermocline.remoting.errors import InvalidParameterError
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _BLANKS = " \t\f"
+CHARACTERS_MAX = 1 << 20
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -27,8 +29,10 @@ def parse_config_text(text: str) -> dict[str, str]:
     """Read properties text.
 
     Raises:
-        InvalidParameterError: An escape of the form \\uXXXX is broken.
+        InvalidParameterError: An escape of the form \\uXXXX is broken, or the text is too long.
     """
+    if len(text) > CHARACTERS_MAX:
+        raise InvalidParameterError("the configuration text is too long", characters=len(text), most=CHARACTERS_MAX)
     values: dict[str, str] = {}
     for line in _logical_lines(text):
         key_end = _key_end(line)
@@ -47,23 +51,20 @@ def format_config_text(values: Mapping[str, str]) -> str:
 def _logical_lines(text: str) -> list[str]:
     """Lines with continuations joined, without comments and blank lines, without leading blanks."""
     lines: list[str] = []
-    pending: str | None = None
+    pieces: list[str] | None = None  # of a line that goes on
     for natural in _LINE_END.split(text):
         stripped = natural.lstrip(_BLANKS)
-        if pending is None:
+        if pieces is None:
             if not stripped or stripped[0] in "#!":
                 continue
-            pending = stripped
-        else:
-            pending += stripped
-        backslashes = len(pending) - len(pending.rstrip("\\"))
-        if backslashes % 2 == 1:
-            pending = pending[:-1]
-            continue
-        lines.append(pending)
-        pending = None
-    if pending:
-        lines.append(pending)
+            pieces = []
+        goes_on = (len(stripped) - len(stripped.rstrip("\\"))) % 2 == 1
+        pieces.append(stripped[:-1] if goes_on else stripped)
+        if not goes_on:
+            lines.append("".join(pieces))
+            pieces = None
+    if pieces is not None and (last := "".join(pieces)):
+        lines.append(last)
     return lines
 
 

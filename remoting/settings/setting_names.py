@@ -3,6 +3,9 @@
 Known are RocketMQ's names, by their treatment (official_settings.py), and the property names of the data class, those
 of TLS among them. A name that does not exist is an error with the nearest known ones; so is a value that cannot be one,
 or that promises what is not built, with the place where it stands.
+
+Kubernetes sets variables for each service of a pod's namespace (`is_service_link`). The service of a daemon usually has
+such a name that they begin with the prefix of its settings; they are passed over.
 """
 
 from __future__ import annotations
@@ -27,11 +30,16 @@ __all__ = [
     "dotted",
     "environment_variable",
     "error_with_place",
+    "is_service_link",
 ]
 
 LONG_MAX = (1 << 63) - 1
 """The largest number of a setting: RocketMQ's are ints and longs, and processes tell them to each other in 64 bits."""
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_SERVICE_LINK = re.compile(
+    r"[A-Z0-9_]+_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
+)
+_PORT_LINK = re.compile(r"(tcp|udp|sctp)://.*")
 _TLS_FIELDS = frozenset(item.name for item in fields(TlsConfig))
 
 
@@ -72,6 +80,15 @@ def error_with_place(error: InvalidRequestError, set_in: Mapping[str, str]) -> S
     return SettingError(error.message, **context)
 
 
+def is_service_link(variable: str, text: str) -> bool:
+    """Whether Kubernetes has set the variable, for a service: its host, its ports, or its URL by port.
+
+    THERMOCLINE_PROXY_SERVICE_HOST=10.0.0.11 and THERMOCLINE_PROXY_PORT=tcp://10.0.0.11:8081 of `thermocline-proxy`.
+    """
+    is_url = variable.endswith("_PORT") and _PORT_LINK.fullmatch(text) is not None
+    return is_url or _SERVICE_LINK.fullmatch(variable) is not None
+
+
 class SettingNames:
     """See the module."""
 
@@ -81,14 +98,14 @@ class SettingNames:
         *,
         official: Mapping[str, OfficialSetting],
         fields_by_name: Mapping[str, Field[Any]],
-        variables_of_others: Collection[str] = (),
+        names_of_others: Collection[str] = (),
     ) -> None:
         """`prefix`: of the environment's variables; `official`: RocketMQ's settings by name; `fields_by_name`: by
-        property name; `variables_of_others`: that begin with the prefix, too, and are another daemon's."""
+        property name; `names_of_others`: settings of another daemon whose variables begin with the prefix, too."""
         self._prefix = prefix
+        self._others = frozenset(environment_variable("THERMOCLINE_", name) for name in names_of_others)
         self._official = official
         self._fields = fields_by_name
-        self._variables_of_others = variables_of_others
 
     def environment_variable(self, name: str) -> str:
         """Return the variable of a property."""
@@ -100,7 +117,9 @@ class SettingNames:
         values = {
             names.get(variable, variable): text
             for variable, text in environment.items()
-            if variable.startswith(self._prefix) and variable not in self._variables_of_others
+            if variable.startswith(self._prefix)
+            and variable not in self._others
+            and not is_service_link(variable, text)
         }
         return PropertySource(place="environment", values=values)
 

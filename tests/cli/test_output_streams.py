@@ -7,10 +7,12 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.cli.shell import Shell
+from thermocline.cli.common.daemon_options import print_line
 from thermocline.cli.common.output import time_text
 from thermocline.cli.main import run
 from thermocline.client.message import Message
@@ -67,6 +69,41 @@ def test_a_terminal_without_unicode_gets_escapes(
         else:
             word = "zw\\xf6lf" if encoding == "ascii" else "zw\xf6lf"
             assert word in text
+
+
+def test_a_daemon_serves_though_its_line_cannot_be_printed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A NameServer whose stdout was on a full disk stopped as soon as it served."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open("/dev/full", "w") as full, open(writer, "w") as closed:
+        for stdout in (full, closed):
+            monkeypatch.setattr(sys, "stdout", stdout)
+            print_line("ready namesrv=127.0.0.1:9876")
+            stdout.flush()  # nothing is left that a later flush fails with
+    assert caplog.text.count("ready namesrv=127.0.0.1:9876") == 2
+
+
+def test_a_process_without_stdout(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Started with `>&-`, it has none; every command ended with a traceback."""
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    for options in ((), ("--json",)):
+        assert pull(broker, *options) == 0
+    assert run(["topic", "status", "unknown", "--namesrv", broker.namesrv_address]) == 1
+    assert sys.stdout.name == sys.stdout.fileno()
+    assert os.get_inheritable(sys.stdout.fileno())
+
+
+def test_a_folder_that_cannot_be_made_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["dev", "--data", "/proc/none/data"]) == 1
+    assert capsys.readouterr().err == "thermocline: No such file or directory path=/proc/none.\n"
+
+
+def test_a_key_that_is_no_text(broker: FakeBroker, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"caf\xe9")
+    Shell(capsys, broker.namesrv_address)("user", "create", "alice", "--password-file", str(tmp_path / "key"), status=2)
 
 
 def test_arguments_that_are_no_unicode(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:

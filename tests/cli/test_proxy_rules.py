@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.address_server import address_server
 from tests.proxy.two_clusters import two_clusters, write_rules
 from tests.waiting import until
 from thermocline.cli.main import run
@@ -96,3 +97,18 @@ def test_a_proxy_does_not_start_with_rules_that_cannot_be_used(
     command = [sys.executable, "-m", "thermocline.cli", "proxy", "--listen", "127.0.0.1:0", *words]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (ended.returncode, sentence in ended.stderr) == (2, True), ended.stderr
+
+
+@pytest.mark.parametrize("command", ["rules", "clients"])
+@pytest.mark.parametrize("text", ["<html></html>", "[]", '{"status": "ok"}'])
+def test_the_port_of_another_server(command: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A page of another server ended in a traceback."""
+    with address_server() as server:
+        server.text = text
+        assert run(["proxy", command, "--proxy", server.domain]) == 1
+    assert "the port is none of a proxy" in capsys.readouterr().err
+
+
+def test_a_host_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["proxy", "rules", "--proxy", "a..b:8082"]) == 1
+    assert "the proxy does not answer" in capsys.readouterr().err

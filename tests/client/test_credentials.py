@@ -20,6 +20,14 @@ from thermocline.remoting.request_signature import SIGNATURE
 KEYS = Credentials(access_key="alice", secret_key="s3cret", security_token="t0ken")
 
 
+def test_a_key_of_the_environment_that_is_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command ended with a traceback."""
+    for name in ("ACCESS", "SECRET"):
+        monkeypatch.setenv(f"THERMOCLINE_{name}_KEY", "caf\udce9")
+    with pytest.raises(InvalidRequestError, match="is no text"):
+        Producer()
+
+
 def test_keys_of_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("accessKey: alice\nsecretKey: s3cret\n")

@@ -8,6 +8,7 @@ Covers `controller/coordinator.py`, `controller/processor.py`, `controller/role_
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,13 @@ from tests.waiting import until
 from thermocline.controller import ControllerServer
 from thermocline.controller.consensus.peer_messages import Envelope, RequestVote
 from thermocline.controller.controller_config import CONTROLLER
+from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.bodies.replica import BrokerReplicasInfo, ControllerStatus, SyncStateSet
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, RemotingServer
 from thermocline.remoting.errors import InvalidParameterError, SettingError, UnavailableError
 from thermocline.remoting.headers.controller import (
+    AlterSyncStateSetRequestHeader,
     CleanControllerBrokerDataRequestHeader,
     ElectMasterResponseHeader,
     GetMetaDataResponseHeader,
@@ -290,6 +293,78 @@ async def test_peers_alone_may_send_messages_of_the_consensus(tmp_path: Path) ->
     assert garbage.code == ResponseCode.SYSTEM_ERROR
     assert server.node.term < 50
     await server.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [
+        (RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, b"{syncStateSet:[%b]}" % (b"1," * 50_000)),
+        (RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, b"['b',%b]" % (b'"b",' * 50_000)),
+        (RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, b'["b"%b]' % (b',"b"' * 300_000)),
+    ],
+    ids=["replicas", "names in the dialect", "names"],
+)
+async def test_bodies_that_take_long_to_read_are_refused(tmp_path: Path, code: int, body: bytes) -> None:
+    """4 MiB of Java's dialect took 4.5 s, in which a controller loses the lead."""
+    async with running(config_for(tmp_path)) as server:
+        caller = await Caller.connect(server.config)
+        header = AlterSyncStateSetRequestHeader(broker_name=NAME, master_broker_id=1, master_epoch=1)
+        answer = await caller.ask(code, header, body=body)
+        assert "the body is too large" in (answer.remark or "")
+        answer = await caller.ask(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=b"['%b',]" % NAME.encode())
+        assert answer.code == ResponseCode.SUCCESS
+
+
+async def test_refused_messages_of_a_peer_are_named_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Behind a NAT a group had no leader, and no line of any log said why."""
+    peers = f"n0-127.0.0.1:{config_for(tmp_path).peers.address.rpartition(':')[2]};n1-127.0.0.2:9;n2-127.0.0.3:9"
+    server = ControllerServer(config_for(tmp_path, peers_text=peers))
+    await server.start()
+    caller = await Caller.connect(server.config)
+    for sequence in range(3):
+        message = RequestVote(term=50, last_log_index=1_000, last_log_term=50)
+        envelope = Envelope(group="default", sender="n1", starts=1, sequence=sequence, message=message)
+        await caller.ask(PrivateRequestCode.CONTROLLER_CONSENSUS, body=envelope.encode())
+    assert caplog.text.count("messages of controller n1 are refused: they come from 127.0.0.1") == 1
+    await server.close()
+
+
+@pytest.mark.parametrize(("host", "is_warned"), [("10.0.0.1", True), ("127.0.0.1", False)])
+async def test_one_that_its_peers_cannot_reach_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, host: str, is_warned: bool
+) -> None:
+    """A configuration of RocketMQ's, whose controller listens at all addresses, made a group without a leader."""
+    server = ControllerServer(config_for(tmp_path, peers_text=f"n0-{host}:{free_port()}"))
+    await server.start()
+    await server.close()
+    assert ("no other machine reaches this controller" in caplog.text) == is_warned
+
+
+async def test_a_peer_that_is_away_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    port = free_port()
+    peers = f"n0-127.0.0.1:{port};n1-127.0.0.2:{port};n2-127.0.0.3:{port}"
+    server = ControllerServer(config_for(tmp_path, peers_text=peers))
+    await server.start()
+    await until(lambda: "no connection to controller n1" in caplog.text)
+    await server.close()
+    assert caplog.text.count("no connection to controller n1") == 1
+
+
+async def test_a_group_on_a_machine_with_several_addresses(tmp_path: Path) -> None:
+    """The system chose 127.0.0.1 for connections between 127.0.0.2 and 127.0.0.3, and each message was refused."""
+    port = free_port()
+    hosts = {f"n{number}": f"127.0.0.{number + 2}" for number in range(3)}
+    peers = ";".join(f"{node}-{host}:{port}" for node, host in hosts.items())
+    async with contextlib.AsyncExitStack() as stack:
+        servers = []
+        for node, host in hosts.items():
+            servers.append(ControllerServer(config_for(tmp_path / node, peers_text=peers, node=node, listen_host=host)))
+            stack.push_async_callback(servers[-1].close)
+            await servers[-1].start()
+        await until(lambda: any(server.node.is_serving for server in servers), what="a controller leads")
+        await until(lambda: all(server.node.leader for server in servers), what="the others follow it")
 
 
 async def test_a_failed_disk_ends_its_part_for_good(tmp_path: Path) -> None:

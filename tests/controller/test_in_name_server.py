@@ -15,7 +15,7 @@ from thermocline.broker.settings import SETTINGS
 from thermocline.broker.settings.official_settings import BROKER_SETTINGS
 from thermocline.broker.settings.setting_sources import environment_variable
 from thermocline.client.admin.admin_client import AdminClient
-from thermocline.controller.controller_config import BROKER_VARIABLES, ENVIRONMENT_PREFIX
+from thermocline.controller.controller_config import BROKER_NAMES, ENVIRONMENT_PREFIX
 from thermocline.controller.in_name_server import load_configs
 from thermocline.localstack.child_process import ChildProcess
 from thermocline.localstack.loopback_port import free_port
@@ -59,9 +59,10 @@ def test_a_name_of_neither_is_refused(tmp_path: Path) -> None:
 
 def test_the_variables_of_the_brokers_of_a_machine_are_no_settings_of_its_controller(tmp_path: Path) -> None:
     """`controllerAddr` of a broker is THERMOCLINE_CONTROLLER_ADDR, which begins as a controller's variables do."""
+    variables = {environment_variable(name) for name in BROKER_NAMES}
     of_brokers = {environment_variable(name) for name in (*SETTINGS, *BROKER_SETTINGS)}
-    assert {variable for variable in of_brokers if variable.startswith(ENVIRONMENT_PREFIX)} == BROKER_VARIABLES
-    environment = {**dict.fromkeys(BROKER_VARIABLES, "10.0.0.1:9878"), f"{ENVIRONMENT_PREFIX}REPLICA_SETS_MAX": "7"}
+    assert {variable for variable in of_brokers if variable.startswith(ENVIRONMENT_PREFIX)} == variables
+    environment = {**dict.fromkeys(variables, "10.0.0.1:9878"), f"{ENVIRONMENT_PREFIX}REPLICA_SETS_MAX": "7"}
     _, controller = load_configs(config_path=write(tmp_path), environment=environment, flags={})
     assert controller is not None
     assert controller.replica_sets_max == 7

@@ -10,10 +10,10 @@ from tests.docs.pages import DOCS, ROOT, TableRow, code, table_rows
 from thermocline.broker.pops.pop_admission import ATTEMPT_CHARACTERS_MAX
 from thermocline.broker.process.loop_turns import JOBS_MAX
 from thermocline.broker.processors.hand_off import RECEIPT_CHARACTERS_MAX
-from thermocline.broker.processors.messages.cold_flow import THRESHOLDS_MAX
 from thermocline.broker.processors.topic import QUEUES_MAX
 from thermocline.broker.pulls import WAITING_CHARACTERS_MAX
 from thermocline.broker.pulls.cold_pull_limits import COLD_PULLS_CONNECTION_MAX, COLD_PULLS_MAX
+from thermocline.broker.pulls.cold_read_quota import THRESHOLDS_MAX
 from thermocline.broker.pulls.request_expressions import CHARS_KEPT_MAX, EXPRESSIONS_KEPT_MAX, TAGS_CHARS_MAX
 from thermocline.broker.sends.acknowledgements import UNFLUSHED_BYTES_MAX
 from thermocline.broker.settings import SETTINGS, BrokerConfig
@@ -27,6 +27,7 @@ from thermocline.remoting.command import ODD_HEADER_BYTES_MAX
 from thermocline.remoting.connections import ConnectionLimits
 from thermocline.remoting.connections.server_limits import CONNECTIONS_MAX
 from thermocline.remoting.settings import TlsConfig
+from thermocline.remoting.settings.config_text import CHARACTERS_MAX
 from thermocline.remoting.tls.tls_gate import TLS_HANDSHAKES_MAX
 from thermocline.tiered.purge.purger import WAITING_MAX as PURGES_WAITING_MAX
 from thermocline.tiered.sealing.seal_demands import WAITING_MAX as SEALS_WAITING_MAX
@@ -53,7 +54,6 @@ BOUNDS = {
     "bytes of a JSON header with members of other types than RocketMQ's": (ODD_HEADER_BYTES_MAX,),
     "characters of an expression of tags in a pull or POP": (TAGS_CHARS_MAX,),
     "expressions of tags that are kept": (EXPRESSIONS_KEPT_MAX, CHARS_KEPT_MAX),
-    "groups with a threshold of their own on cold reads": (THRESHOLDS_MAX,),
     "pulls from the cold tier under way": (COLD_PULLS_MAX, COLD_PULLS_CONNECTION_MAX),
     "requests for a seal that wait, as while the bucket is away": (SEALS_WAITING_MAX,),
     "purges that wait for the one under way": (PURGES_WAITING_MAX,),
@@ -62,6 +62,8 @@ BOUNDS = {
     "expressions that wait to be compiled": (WAITING_MAX,),
     "compiled expressions that are kept": _defaults(CompiledFilterCache, "count_max", "chars_max"),
     "expressions of groups that are offline": (DEAD_COUNT_MAX, DEAD_CHARS_MAX),
+    "characters of the text of a change of settings": (CHARACTERS_MAX,),
+    "groups that were given a threshold of cold reads": (THRESHOLDS_MAX,),
     "bytes that wait for the flush, with `SYNC_FLUSH`": (UNFLUSHED_BYTES_MAX,),
     "characters of the expression and other texts of a pull, POP or notification that waits": (WAITING_CHARACTERS_MAX,),
     "calls of the broker to one client without an answer": (ConnectionLimits().calls_pending_max,),

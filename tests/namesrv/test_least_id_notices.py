@@ -102,6 +102,14 @@ async def test_brokers_without_the_notion_are_not_told_that_one_goes(replica_set
     assert await replica_set.told(1) == [(0, None, "log of 0")]
 
 
+async def test_no_connection_stays_behind(replica_set: Set) -> None:
+    """A NameServer kept one to each address that had ever registered: brokers that were replaced, or made up."""
+    for broker_id in (2, 1):
+        replica_set.register(broker_id)
+    await replica_set.told(2)
+    await until(lambda: not replica_set.nodes[2].connection_count, what="the connection is closed", timeout_s=20)
+
+
 @pytest.mark.parametrize("replica_set", [False], indirect=True)
 async def test_without_the_setting_none_is_told(replica_set: Set) -> None:
     changes: list[LeastIdChange] = []

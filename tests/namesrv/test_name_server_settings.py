@@ -67,14 +67,21 @@ def test_the_later_source_wins(tmp_path: Path) -> None:
         ("listenPort", "many", "a whole number"),
         ("orderMessageEnable", "perhaps", "true or false"),
         ("brokerExpiryMs", "1", "brokerExpiryMs must be at least 100 .*source=flag"),
-        ("brokerExpiryMs", str(1 << 70), "brokerExpiryMs: a whole number of 64 bits"),
+        ("brokerExpiryMs", str(1 << 70), "brokerExpiryMs"),
         ("listenPort", "65536", "listenPort must be at most 65535"),
+        ("scanNotActiveBrokerInterval", "1" * 400, "scanNotActiveBrokerInterval"),
         ("tls.server.mode", "sometimes", "source=flag"),
     ],
 )
 def test_mistakes_are_named(name: str, text: str, error: str) -> None:
     with pytest.raises(SettingError, match=error):
         load_name_server_config([PropertySource(place="flag", values={name: text})])
+
+
+def test_a_file_of_an_editor_that_marks_utf_8() -> None:
+    """Its first name was unknown."""
+    source = file_properties("namesrv.conf", "listenPort=3\n".encode("utf-8-sig"))
+    assert load_name_server_config([source]).config.listen_port == 3
 
 
 def test_mistakes_in_the_environment_are_named() -> None:

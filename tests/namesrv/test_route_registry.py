@@ -278,6 +278,19 @@ def test_static_topics_and_filter_servers_come_with_the_route(registry: RouteReg
     assert registry.route("U").topic_queue_mapping_by_broker is None  # type: ignore[union-attr]
 
 
+def test_filter_servers_go_with_their_broker(registry: RouteRegistry) -> None:
+    """Those of a former master that had not noticed stayed for ever, one list for each address that came so."""
+    for number in range(3):
+        one = registration(topic("T"), topic("U"), address=f"10.0.1.{number}:1", filter_servers=("10.0.0.9:1",))
+        registry.register(one, connection=f"c{number}")
+        newer = replace(one, address=MASTER, data_version=DataVersion(counter=1, state_version=9), filter_servers=())
+        registry.register(newer, connection="c")
+        registry.register(one, connection=f"c{number}")  # passed over
+        registry.unregister(cluster=CLUSTER, broker_name="broker-a", address=MASTER)
+    assert not registry._filter_servers
+    assert registry.cluster_info().broker_addr_table == {}
+
+
 def static(total: int = 4, epoch: int = 1) -> TopicQueueMappingInfo:
     return TopicQueueMappingInfo(topic="T", broker_name="broker-a", total_queues=total, epoch=epoch)
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from thermocline.namesrv.server import NameServer
 from thermocline.remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand, SerializeType
+from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.headers.namesrv import GetRouteInfoRequestHeader, RegisterBrokerRequestHeader
 from thermocline.remoting.request_code import RequestCode
 
@@ -83,6 +85,37 @@ async def test_a_silent_broker_is_forgotten_and_its_connection_closed(
         await closed.wait()
     assert not await has_route(client, "T")
     client.close()
+
+
+async def test_a_clock_that_is_set_back_does_not_prolong_the_wait_for_brokers(clock: Clock) -> None:
+    """With `needWaitForService`, a NameServer gave no route for as long as the clock was set back."""
+    config = NameServerConfig(listen_port=0, wait_for_service=True, wait_for_service_seconds=45)
+    server = NameServer(config, clock=clock, steady_clock=clock.steady)
+    client = await ClientConnection.open(f"127.0.0.1:{await server.start()}")
+    await client.call(registration("T", "U"), timeout_ms=TIMEOUT_MS)
+    assert not await has_route(client, "T")
+    clock.set_back(3_600_000)
+    clock.now_ms += 45_000
+    assert await has_route(client, "T")
+    client.close()
+    await server.close()
+
+
+async def test_a_second_name_server_with_the_same_files_is_refused(tmp_path: Path) -> None:
+    """Each replaced the whole file: the second one's next change took back what the first one had confirmed."""
+    config = NameServerConfig(
+        listen_port=0,
+        kv_config_path=str(tmp_path / "state" / "kvConfig.json"),
+        config_store_path=str(tmp_path / "state" / "namesrv.properties"),
+    )
+    first, second = NameServer(config), NameServer(config)
+    await first.start()
+    with pytest.raises(UnavailableError, match="another daemon"):
+        await second.start()
+    await second.close()
+    await first.close()
+    await second.start()
+    await second.close()
 
 
 async def test_answers_come_in_the_serialisation_of_the_request(address: str) -> None:

@@ -18,6 +18,7 @@ from tests.packaging.wheel_environment import (
     WheelEnvironment,
     build,
     copy_sources,
+    lowest_versions,
     make_environment,
 )
 from thermocline.localstack import S3Server
@@ -132,6 +133,20 @@ def filled(environment: WheelEnvironment, namesrv: str) -> None:
     environment.run(environment.command, "topic", "create", "orders", "--queues", "2", "-n", namesrv)
     environment.run(environment.python, "-c", SEND, namesrv, str(COUNT))
     environment.run(environment.command, "tier", "seal", "orders", "-n", namesrv)
+
+
+@pytest.mark.soak
+def test_the_lowest_versions_that_it_asks_for_serve(
+    distributions: Path, module_folder: Path, s3_servers: Callable[[str], S3Server], request: pytest.FixtureRequest
+) -> None:
+    """With others that were asked for no command began (click 8.1), or no bucket was reached (aiobotocore 2.15)."""
+    if not request.config.getoption("--soak"):
+        pytest.skip("asks the registry")
+    wheel = only(distributions, "*.whl")
+    lowest = make_environment(module_folder / "lowest", wheel, from_registry=True, constraints=lowest_versions())
+    url = new_bucket(s3_servers("moto")).cold_url
+    few = ("--rounds", "1", "--writers", "2", "--size-mib", "1")
+    assert "is fit" in lowest.run(lowest.command, "store", "doctor", url, *few).stdout
 
 
 def bodies(done: subprocess.CompletedProcess[str]) -> list[str]:

@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,9 +85,15 @@ def build(source: Path, target: Path, *kinds: str) -> None:
 
 
 def make_environment(
-    folder: Path, distribution: Path, *, extras: str = "", from_registry: bool = False
+    folder: Path,
+    distribution: Path,
+    *,
+    extras: str = "",
+    from_registry: bool = False,
+    constraints: Iterable[str] = (),
 ) -> WheelEnvironment:
-    """A new environment in `folder` with the wheel (or sdist) installed by pip; `extras` as `[spark]`."""
+    """A new environment in `folder` with the wheel (or sdist) installed by pip; `extras` as `[spark]`. `constraints`:
+    which versions of packages it may have."""
     prefix, directory = folder / "environment", folder / "elsewhere"
     directory.mkdir(parents=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(prefix)], check=True, timeout=TIMEOUT_S)
@@ -98,6 +105,8 @@ def make_environment(
         _link_packages(folder / "packages", needed | ({"setuptools"} if is_source else set()))
         (site / "packages.pth").write_text(f"{folder / 'packages'}\n")
         pip += ["--no-index", "--no-build-isolation"]
+    (folder / "constraints").write_text("".join(f"{line}\n" for line in constraints))
+    pip += ["--constraint", str(folder / "constraints")]
     variables = {name: value for name, value in os.environ.items() if not name.startswith(LEFT_OUT)}
     done = subprocess.run(
         [*pip, f"{distribution}{extras}"],
@@ -129,6 +138,16 @@ def requirements(extras: Iterable[str]) -> set[str]:
                 needed = canonicalize_name(requirement.name)
                 found.add(needed)
                 waiting.append((needed, frozenset(requirement.extras)))
+    return found
+
+
+def lowest_versions() -> list[str]:
+    """The lowest versions that the project says it runs with, as constraints."""
+    found: list[str] = []
+    for line in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]:
+        requirement = Requirement(line)
+        (lowest,) = requirement.specifier
+        found.append(f"{requirement.name}=={lowest.version}" + (".*" if lowest.operator == ">=" else ""))
     return found
 
 

@@ -4,6 +4,7 @@ Covers `remoting/bodies/body.py`.
 """
 
 import base64
+import struct
 import zlib
 from typing import Any
 
@@ -135,6 +136,9 @@ def test_mapping_details_have_quoted_keys() -> None:
     assert TopicQueueMappingInfo(curr_id_map={0: 1}).encode().startswith(b'{"currIdMap":{0:1}')
 
 
+SIZE = struct.Struct(">i")
+
+
 def registration() -> RegisterBrokerBody:
     body = RegisterBrokerBody(filter_server_list=["f:1"])
     wrapper = body.topic_config_serialize_wrapper
@@ -204,6 +208,32 @@ def test_broken_registrations(inflated: bytes) -> None:
     for data in (inflated, zlib.compress(inflated), zlib.compress(inflated)[:-1]):
         with pytest.raises(InvalidRequestError):
             RegisterBrokerBody.decode_compressed(data)
+
+
+def inflated_registration(*lines: bytes, count: int | None = None, filter_servers: bytes = b"[]") -> bytes:
+    """Topics by their lines; `count`: how many it says to have."""
+    number = len(lines) if count is None else count
+    parts = [SIZE.pack(len(text)) + text for text in (b"{}", *lines, filter_servers)]
+    return b"".join((parts[0], SIZE.pack(number), *parts[1:]))
+
+
+def test_a_compressed_registration_has_numbers_that_can_be_written() -> None:
+    """A topic with a number beyond 64 bits failed each question about its route, of all brokers."""
+    for number in (b"2147483648", b"9" * 30, b"1_0"):
+        data = zlib.compress(inflated_registration(b"T 4 %b 6 SINGLE_TAG {}" % number))
+        with pytest.raises(InvalidRequestError, match="not a topic's line"):
+            RegisterBrokerBody.decode_compressed(data)
+
+
+def test_what_a_compressed_registration_holds_is_counted_before_it_is_read() -> None:
+    """The lines of twenty million topics, in a few hundred kilobytes, would keep a NameServer busy for a minute."""
+    line = b"T 4 4 6 SINGLE_TAG {}"
+    RegisterBrokerBody.decode_compressed(zlib.compress(inflated_registration(line, line)), topics_max=2)
+    many = inflated_registration(b"no line", count=3)
+    large = inflated_registration(filter_servers=b"[%b]" % (b" " * 65_536))
+    for data in (many, large):
+        with pytest.raises(InvalidRequestError, match="too much in a registration"):
+            RegisterBrokerBody.decode_compressed(zlib.compress(data), topics_max=2)
 
 
 def test_defaults_fill_missing_and_null_fields() -> None:

@@ -29,6 +29,14 @@ def test_anything_else_is_none(text: str) -> None:
     assert parse_duration_ms(text) is None
 
 
+@pytest.mark.parametrize("text", ["9" * 5_000 + "s", "9" * 20 + "h", "9" * 20 + "ms", "9" * 18 + "d"], ids=len)
+def test_what_is_more_than_a_long_stays_so(text: str) -> None:
+    """Python refuses to read numbers of some thousand digits."""
+    duration_ms = parse_duration_ms(text)
+    assert duration_ms is not None
+    assert duration_ms > 2**63 - 1
+
+
 def test_the_shortest_text() -> None:
     assert duration_text(90_061_001) == "1d1h1m1s1ms"
     assert duration_text(0) == "0s"

@@ -19,7 +19,9 @@ def test_parse(text: str, expected: tuple[str, int]) -> None:
     assert format_address(*expected) == text
 
 
-@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:x", "host:-1", "host:65536", "host:１"])
+@pytest.mark.parametrize(
+    "text", ["", "host", "host:", ":1", "host:x", "host:-1", "host:65536", "host:１", "host:" + "9" * 5_000]
+)
 def test_invalid_addresses_are_refused(text: str) -> None:
     with pytest.raises(InvalidParameterError):
         parse_address(text)

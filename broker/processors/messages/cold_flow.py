@@ -3,8 +3,7 @@
     2001 UPDATE_COLD_DATA_FLOW_CTR_CONFIG    2002 REMOVE_COLD_DATA_FLOW_CTR_CONFIG    2003 GET_COLD_DATA_FLOW_CTR_INFO
     2004 SET_COMMITLOG_READ_MODE
 
-Groups and thresholds travel as properties text (2001), or as the group's bare name (2002). A threshold is a number of
-64 bits; THRESHOLDS_MAX groups have one.
+Groups and thresholds travel as properties text (2001), or as the group's bare name (2002).
 2004 tells the kernel how the log's files are read. RocketMQ does it by advice to its mappings; here the log is read by
 whole ranges, and ahead of its readers, so either mode is accepted and nothing depends on it.
 Source: broker/processor/AdminBrokerProcessor.java, broker/coldctr/ColdDataCgCtrService.java, Apache RocketMQ 5.3.
@@ -13,13 +12,13 @@ Source: broker/processor/AdminBrokerProcessor.java, broker/coldctr/ColdDataCgCtr
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 
 import msgspec
 
 from thermocline.broker.pulls import ColdReadQuota
 from thermocline.broker.settings import CurrentConfig
-from thermocline.broker.tables import check_names
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import InvalidParameterError, MQError
@@ -28,10 +27,11 @@ from thermocline.remoting.settings import parse_config_text
 
 logger = logging.getLogger(__name__)
 
-READ_MODE_FIELD = "READ_AHEAD_MODE"
-THRESHOLDS_MAX = 10_000
-SHOWN_CHARS = 64
+_LONG = re.compile(r"[+-]?[0-9]{1,19}")
 LONG_MAX = (1 << 63) - 1
+
+READ_MODE_FIELD = "READ_AHEAD_MODE"
+GROUPS_LOGGED_MAX = 20
 READ_MODES = (0, 1)
 """The kernel's MADV_NORMAL and MADV_RANDOM."""
 
@@ -54,18 +54,17 @@ class ColdFlowProcessor:
 
     def update(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """2001: give groups thresholds; a line that is no number is passed over, as RocketMQ does."""
-        wanted = parse_config_text(bytes(command.body).decode("utf-8", "replace"))
-        for group in wanted:
-            check_names(group, "")
-        if len(self._quota.thresholds.keys() | wanted.keys()) > THRESHOLDS_MAX:
-            raise InvalidParameterError("too many groups have a threshold of their own", most=THRESHOLDS_MAX)
-        for group, text in wanted.items():
-            threshold = _long(text)
-            if threshold is None:
-                logger.warning("cold read threshold passed over group=%s value=%s", group, text[:SHOWN_CHARS])
-                continue
-            self._quota.set_threshold(group, threshold)
-            logger.info("cold read threshold group=%s bytes=%d by=%s", group, threshold, connection.remote_address)
+        texts = parse_config_text(bytes(command.body).decode("utf-8", "replace"))
+        numbers = {group: int(text) for group, text in texts.items() if _LONG.fullmatch(text.strip())}
+        thresholds = {group: number for group, number in numbers.items() if -LONG_MAX <= number <= LONG_MAX}
+        self._quota.set_thresholds(thresholds)
+        logger.info(
+            "cold read thresholds groups=%s count=%d passed_over=%d by=%s",
+            ",".join(sorted(thresholds)[:GROUPS_LOGGED_MAX]),
+            len(thresholds),
+            len(texts) - len(thresholds),
+            connection.remote_address,
+        )
         return RemotingCommand.response(command)
 
     def remove(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -106,12 +105,3 @@ class ColdFlowProcessor:
             raise InvalidParameterError("set commitlog readahead mode param value error")
         logger.info("log read mode requested mode=%d by=%s", mode, connection.remote_address)
         return RemotingCommand.response(command, remark=f"set commitlog readahead mode success, mode: {mode}")
-
-
-def _long(text: str) -> int | None:
-    """The number in a text; None when it is none, or has more than 64 bits."""
-    try:
-        value = int(text)
-    except ValueError:
-        return None
-    return value if -LONG_MAX <= value <= LONG_MAX else None

@@ -21,16 +21,17 @@ class Node:
         self.answers = dict(answers)
         self.asked: list[RemotingCommand] = []
         self.address = ""
+        self.connection_count = 0
 
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         self.asked.append(msgspec.structs.replace(command, body=bytes(command.body)))
         return self.answers[command.code](command)
 
     def connection_opened(self, connection: Connection) -> None:
-        pass
+        self.connection_count += 1
 
     def connection_closed(self, connection: Connection) -> None:
-        pass
+        self.connection_count -= 1
 
 
 @asynccontextmanager

@@ -296,3 +296,41 @@ async def test_five_thousand_topics_do_not_stall_the_loop(tmp_path: Path) -> Non
         assert min(elapsed_ms) < 50
         body = RegisterBrokerBody.decode(command.body)
         assert len(body.topic_config_serialize_wrapper.topic_config_table) == len(parts.tables.topics)
+
+
+@asynccontextmanager
+async def gateway_that_forgets(address: str) -> AsyncIterator[str]:
+    """Its host:port. What comes by the first connection arrives nowhere, and the connection stays open."""
+    host, _, port = address.rpartition(":")
+    writers: list[asyncio.StreamWriter] = []
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        if len(writers) > 1:
+            behind, to_behind = await asyncio.open_connection(host, port)
+            await asyncio.gather(copy(reader, to_behind), copy(behind, writer))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        for writer in writers:
+            writer.close()
+        server.close()
+
+
+async def test_a_registration_that_is_not_answered_is_tried_on_another_connection(tmp_path: Path) -> None:
+    """It was sent on the same one until the system gave that up: longer than a NameServer keeps a silent broker."""
+    async with name_server() as (server, address), gateway_that_forgets(address) as gateway:
+        config = BrokerConfig(listen_host="127.0.0.1", name_server_addresses=gateway, register_timeout_ms=200)
+        async with control_broker(tmp_path, config=config) as broker:
+            registration = broker.parts.cluster.registration
+            registration.start()
+            await asyncio.wait_for(registration.wait_registered(), timeout=30)
+            assert has_route(server, "TBW102")
+            await registration.close()

@@ -116,7 +116,7 @@ async def test_a_group_that_is_held_back_keeps_no_other_group_from_history(tmp_p
         held.send(100)
         cold.copy_from(broker.store, TOPIC, 0, end=90)
         expire_local_files(broker, 60)
-        broker.parts.reads.cold_quota.set_threshold(GROUP, 1)
+        broker.parts.reads.cold_quota.set_thresholds({GROUP: 1})
         assert offsets(await held.pull_later(0))[0] == 0
         held.ask(0)
         held_popper, popper = PopClient(broker), PopClient(broker)

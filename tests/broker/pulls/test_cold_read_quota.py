@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.clock import Clock
-from thermocline.broker.pulls.cold_read_quota import SHOWN_MS, WINDOW_MS, ColdReadQuota
+from thermocline.broker.pulls.cold_read_quota import SHOWN_MS, THRESHOLDS_MAX, WINDOW_MS, ColdReadQuota
 from thermocline.broker.settings.broker_config import BrokerConfig
+from thermocline.remoting.errors import BrokerBusyError, InvalidParameterError
 
 
 def quota_of(clock: Clock, *, enabled: bool = True, threshold: int = 1_000, in_all: int = 5_000) -> ColdReadQuota:
@@ -37,12 +40,27 @@ def test_all_groups_together_have_a_threshold_too() -> None:
 
 def test_an_operators_threshold_stands_above_the_common_one() -> None:
     quota = quota_of(Clock())
-    quota.set_threshold("busy", 10)
+    quota.set_thresholds({"busy": 10})
     quota.add("busy", 10)
     assert quota.is_used_up("busy")
     quota.remove_threshold("busy")
     assert not quota.is_used_up("busy")
     quota.remove_threshold("never had one")
+
+
+def test_thresholds_of_operators_have_a_bound() -> None:
+    """One request could give as many groups a threshold as fit into a frame, and each further one as many more."""
+    quota = quota_of(Clock())
+    quota.set_thresholds({f"g{number}": 1 for number in range(THRESHOLDS_MAX)})
+    quota.set_thresholds({"g0": 2})
+    for more in ({"one more": 1}, {f"h{number}": 1 for number in range(THRESHOLDS_MAX)}):
+        with pytest.raises(BrokerBusyError):
+            quota.set_thresholds(more)
+    with pytest.raises(InvalidParameterError):
+        quota.set_thresholds({"g" * 121: 1})
+    assert len(quota.thresholds) == THRESHOLDS_MAX
+    quota.remove_threshold("g0")
+    quota.set_thresholds({"one more": 1})
 
 
 def test_nothing_waits_while_it_is_switched_off() -> None:

@@ -91,6 +91,21 @@ def test_variables_of_a_proxy_beside_the_broker_are_no_settings_of_its_own() -> 
     assert not environment_source({"THERMOCLINE_PROXY_GRPC_SERVER_PORT": "8081"}).values
 
 
+def test_a_file_of_an_editor_that_marks_utf_8() -> None:
+    """Its first name was unknown."""
+    assert (
+        load(file_source("broker.conf", "brokerName=broker-b\n".encode("utf-8-sig"))).broker.broker_name == "broker-b"
+    )
+
+
+def test_variables_of_controllers_are_no_settings_of_its_own() -> None:
+    """A broker did not start in a shell whose `THERMOCLINE_CONTROLLERS` named the controllers for commands."""
+    environment = {"THERMOCLINE_CONTROLLERS": "127.0.0.1:9878", "THERMOCLINE_CONTROLLER_DISK_CHECK": "1"}
+    assert environment_source({**environment, "THERMOCLINE_CONTROLLER_ADDR": "127.0.0.1:9878"}).values == {
+        "controllerAddr": "127.0.0.1:9878"
+    }
+
+
 def test_toml_has_tables_or_property_names() -> None:
     data = b"""
         brokerName = "broker-b"

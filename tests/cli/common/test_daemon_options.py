@@ -12,7 +12,7 @@ from thermocline.cli.main import EXIT_MISUSED, run
 def test_addresses_to_listen_on() -> None:
     assert parse_listen("--listen", "0.0.0.0:0") == ("0.0.0.0", 0)
     assert parse_listen("--listen", "[::1]:9876") == ("::1", 9876)
-    for text in ("nonsense", ":1", "host:", "host:99999"):
+    for text in ("nonsense", ":1", "host:", "host:99999", "host:" + "9" * 5_000):
         with pytest.raises(click.BadParameter):
             parse_listen("--listen", text)
 

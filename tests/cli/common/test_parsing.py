@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import click
 import pytest
 
+from thermocline.cli.common import parsing
 from thermocline.cli.common.output import bytes_text, for_people, heading
-from thermocline.cli.common.parsing import DURATION, MOMENT, TIME, duration_text
+from thermocline.cli.common.parsing import DURATION, MOMENT, SIZE, TIME, duration_text
 
 
 @pytest.mark.parametrize(
@@ -22,10 +25,30 @@ def test_invalid_durations_are_refused(text: str) -> None:
         DURATION.convert(text, None, None)
 
 
+def test_types_before_click_8_4(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take no parameters: no command began."""
+
+    class ParamType:
+        """As it was."""
+
+    monkeypatch.setattr(click, "ParamType", ParamType)
+    spec = importlib.util.spec_from_file_location("parsing_again", parsing.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    again = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(again)
+    assert again.DURATION.convert("90s", None, None) == 90_000
+
+
 def test_durations_are_written_back() -> None:
     assert duration_text(129_600_000) == "1d12h"
     assert duration_text(0) == "0s"
     assert duration_text(None) == "for ever"
+
+
+def test_a_duration_is_at_most_a_long() -> None:
+    for text in ("9" * 18 + "d", "9" * 5_000 + "s"):
+        assert DURATION.convert(text, None, None) == 2**63 - 1
 
 
 def test_times() -> None:
@@ -34,8 +57,16 @@ def test_times() -> None:
     assert TIME.convert("1795275620696", None, None) == 1795275620696
     assert TIME.convert("2026-05-01T12:00:00+00:00", None, None) == 1777636800000
     assert TIME.convert("now", None, None) > 1_700_000_000_000
-    with pytest.raises(click.BadParameter):
-        TIME.convert("tomorrow", None, None)
+    for text in ("tomorrow", "9" * 19, "9" * 5_000):
+        with pytest.raises(click.BadParameter):
+            TIME.convert(text, None, None)
+
+
+def test_sizes() -> None:
+    assert SIZE.convert("512MiB", None, None) == 512 << 20
+    for text in ("0", "5 PiB", "9" * 5_000, "9" * 18 + "TiB"):
+        with pytest.raises(click.BadParameter):
+            SIZE.convert(text, None, None)
 
 
 def test_a_moment_is_no_end_of_a_queue() -> None:

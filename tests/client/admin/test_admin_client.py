@@ -262,3 +262,10 @@ async def test_the_asyncio_half(broker: FakeBroker) -> None:
     async with AsyncAdminClient(namesrv=broker.namesrv_address) as admin:
         await admin.create_topic("orders")
         assert await admin.list_topics() == ["orders"]
+
+
+def test_an_address_that_two_names_have(admin: AdminClient, broker: FakeBroker) -> None:
+    """Of a broker with a new name, while a NameServer has not noticed that it is gone by the old one: a ValueError."""
+    address = broker.broker_addresses["broker-a"]
+    broker.move_broker("broker-b", address)
+    assert admin.broker_config(address) == admin.broker_config("broker-a")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -34,6 +37,18 @@ async def test_a_file_of_an_official_client_is_read(tmp_path: Path) -> None:
     assert await store_in(tmp_path).read(QUEUE) == 12
 
 
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container with a number for its user: Python raises a RuntimeError."""
+
+    def getpwuid(number: int) -> object:
+        raise KeyError(number)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", getpwuid)
+    with pytest.raises(InvalidRequestError, match="local_offset_directory"):
+        LocalOffsetStore(directory=None, client_id="10.0.0.1@one", group="billing")
+
+
 async def test_nothing_new_writes_nothing(tmp_path: Path) -> None:
     store = store_in(tmp_path)
     await store.persist({QUEUE: 7}, is_confirmed=True)
@@ -41,6 +56,20 @@ async def test_nothing_new_writes_nothing(tmp_path: Path) -> None:
     path.unlink()
     await store.persist({QUEUE: 7}, is_confirmed=True)
     assert not path.exists()
+
+
+async def test_the_file_is_synced_before_it_takes_the_place_of_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without that a power cut may leave an empty file, with which the consumer does not start."""
+    done: list[str] = []
+    sync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (done.append("sync"), sync(descriptor)))
+    monkeypatch.setattr(os, "replace", lambda source, target: (done.append("replace"), replace(source, target)))
+    store = store_in(tmp_path)
+    await asyncio.gather(*(store.persist({QUEUE: offset}, is_confirmed=True) for offset in (7, 8)))
+    assert done == ["sync", "replace"] * 2
+    assert await store_in(tmp_path).read(QUEUE) == 8
 
 
 def test_a_file_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
 import pytest
 
 from tests.waiting import until
@@ -21,7 +22,11 @@ from thermocline.client import (
 )
 from thermocline.client.producer import send_pipeline
 from thermocline.client.testing import FakeBroker
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connections import Connection, RemotingServer
 from thermocline.remoting.errors import ClosedError, InvalidRequestError, MQError, RequestTimeoutError, UnavailableError
+from thermocline.remoting.headers import SendMessageResponseHeader
+from thermocline.remoting.offsets import QUEUE_START
 from thermocline.remoting.request_code import RequestCode
 
 TOPIC = "orders"
@@ -54,6 +59,15 @@ async def test_a_selector_that_fails_is_the_callers_error(broker: FakeBroker, se
             with pytest.raises(InvalidRequestError, match="selector"):
                 await producer.send(Message(TOPIC, b"x"), selector=selector)  # type: ignore[arg-type]
             await producer.send(Message(TOPIC, b"x"))
+
+
+@pytest.mark.parametrize("address", ["orders-7d9f", "fe80::1%eth0", "10.0.0.7"])
+async def test_the_address_of_a_client_may_be_any_name(broker: FakeBroker, address: str) -> None:
+    """Java clients take any; here a start failed, as message ids are made of an address of bytes."""
+    async with AsyncProducer(namesrv=broker.namesrv_address, client_ip=address) as producer:
+        assert producer.client_id.startswith(f"{address}@")
+        sent = await producer.send(Message(TOPIC, b"x"))
+        assert sent.message_id.startswith("0A000007") == (address == "10.0.0.7")
 
 
 async def test_callers_that_wait_for_room_end_with_the_producer(broker: FakeBroker) -> None:
@@ -187,6 +201,43 @@ async def test_a_frozen_broker_does_not_fill_the_memory(broker: FakeBroker, monk
             await producer.send_one_way(Message(TOPIC, b"x"))
         connection.abort()
         await producer.send(Message(TOPIC, b"thawed"), timeout_ms=10_000)
+
+
+class Impostor:
+    """Answers each request with the number of another one, as if that were stored."""
+
+    opaque = 0
+
+    def handle(self, connection: Connection, command: RemotingCommand) -> None:
+        header = SendMessageResponseHeader(msg_id="0" * 32, queue_id=0, queue_offset=QUEUE_START)
+        connection.send(RemotingCommand.response(msgspec.structs.replace(command, opaque=self.opaque), header=header))
+
+    def connection_opened(self, connection: Connection) -> None:
+        """Nothing to do."""
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Nothing to do."""
+
+
+async def test_an_answer_of_another_broker_confirms_no_message(broker: FakeBroker) -> None:
+    """Sends were looked up by the number in the answer alone: what no broker had stored counted as acknowledged."""
+    broker.stay_silent(RequestCode.SEND_MESSAGE_V2)
+    impostor = Impostor()
+    server = RemotingServer(impostor)
+    address = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
+    async with AsyncProducer(
+        namesrv=broker.namesrv_address, retry_times_when_send_failed=0, send_timeout_ms=3_000
+    ) as producer:
+        sent = producer.send_async(Message(TOPIC, b"x"))
+        await until(lambda: broker.requests(RequestCode.SEND_MESSAGE_V2))
+        assert producer._pipeline is not None
+        assert producer._session is not None
+        (impostor.opaque,) = producer._pipeline._pending
+        with pytest.raises(RequestTimeoutError):
+            await producer._session.connections.call(address, RemotingCommand.request(1), timeout_ms=200)
+        with pytest.raises(RequestTimeoutError):
+            await sent
+    await server.close()
 
 
 async def test_a_connection_that_nothing_comes_from_is_replaced(broker: FakeBroker) -> None:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from thermocline.controller.state import BrokerKey, Decision, Decisions, LiveTable, Proposal, ReplicaSets
+from thermocline.controller.state.decisions import REPLICAS_WANTED_MAX
 from thermocline.controller.state.events import ElectMaster
 from thermocline.remoting.bodies.replica import BrokerReplicasInfo, ElectMasterResponseBody, SyncStateSet
 from thermocline.remoting.errors import CorruptDataError
@@ -273,6 +274,21 @@ def test_replica_info_and_sync_states(book: Book) -> None:
     assert [replica.broker_id for replica in table[NAME].in_sync_replicas] == [1, 2]
     assert [replica.broker_id for replica in table[NAME].not_in_sync_replicas] == [3]
     assert all(replica.alive for replica in table[NAME].in_sync_replicas)
+
+
+def test_a_name_that_is_asked_for_often_is_looked_up_once(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame with one name a few million times kept a controller busy for 9 s and more: longer than it may lead."""
+    looked_up: list[str] = []
+    registered = book.sets.registered
+    monkeypatch.setattr(book.sets, "registered", lambda name: (looked_up.append(name), registered(name))[1])
+    book.decisions.sync_states([NAME, "unknown"] * 3, book.live.at(0))
+    assert looked_up == [NAME, "unknown"]
+
+
+def test_a_set_of_too_many_replicas_is_refused_before_it_is_read(book: Book) -> None:
+    answer = book.alter([1] * (REPLICAS_WANTED_MAX + 1))
+    assert answer.code == ResponseCode.CONTROLLER_INVALID_REPLICAS
+    assert "too many" in (answer.remark or "")
 
 
 def test_living_replicas_are_cleaned_only_on_demand_and_by_number(book: Book) -> None:

@@ -1,12 +1,16 @@
 """Connections by address: opened when needed, shared, forgotten when they break."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from tests.address_server import name_zone
+from tests.frozen_peer import frozen_peer
 from thermocline.remoting.clients.client import ClientConnection, RemotingClient
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections.connection import Connection
@@ -54,6 +58,21 @@ class Peer:
         self.handler = Handler()
         self.server = RemotingServer(self.handler)
         self.address = ""
+
+
+@contextlib.contextmanager
+def silent_listener(host: str, port: int) -> Iterator[None]:
+    """An address at which no connection is made, nor refused: the line of those that wait there is full."""
+    with contextlib.ExitStack() as sockets:
+        listener = sockets.enter_context(socket.socket())
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(0)
+        for _ in range(4):
+            waiting = sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex((host, port))
+        yield
 
 
 @pytest_asyncio.fixture
@@ -118,6 +137,43 @@ async def test_a_missing_server_is_a_lost_connection(tmp_path: Path) -> None:
         with pytest.raises(InvalidParameterError):
             await client.connect("nonsense")
         assert client.addresses == ()
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".test", "a\0b", "caf\udce9", "\u00fc..b"])
+async def test_a_host_that_is_none_is_a_lost_connection(host: str) -> None:
+    """Python refuses such names before any lookup, with a UnicodeError or a ValueError."""
+    async with RemotingClient(connect_timeout_ms=500) as client:
+        with pytest.raises(ConnectionLostError):
+            await client.call(f"{host}:9876", RemotingCommand.request(ECHO), timeout_ms=TIMEOUT_MS)
+
+
+async def test_a_host_whose_first_address_answers_nothing(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All the time was spent at the first address, at each call anew, so that the host was never reached."""
+    port = peer.address.rpartition(":")[2]
+    name_zone(monkeypatch, {"two.test": ["127.0.0.2", "127.0.0.1"]})
+    with silent_listener("127.0.0.2", int(port)):
+        async with RemotingClient(connect_timeout_ms=1_000) as client:
+            answer = await client.call(
+                f"two.test:{port}", RemotingCommand.request(ECHO, body=b"x"), timeout_ms=TIMEOUT_MS
+            )
+            assert answer.body == b"x"
+            with pytest.raises(ConnectionLostError, match="in time"):
+                await client.connect(f"127.0.0.2:{port}")
+
+
+async def test_a_connection_whose_peer_acknowledges_nothing_is_dropped() -> None:
+    """As to a machine without power; here the peer's machine takes no more bytes. Else it stays for 15 minutes."""
+    async with frozen_peer() as address:
+        closed = asyncio.Event()
+        connection = await ClientConnection.open(address, on_closed=lambda _: closed.set())
+        assert connection._transport is not None
+        sock = connection._transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000, "the limit of each connection"
+        connection.drop_unacknowledged(after_ms=200)
+        for _ in range(16):
+            connection.send_oneway(RemotingCommand.request(ECHO, body=bytes(1 << 20), oneway=True))
+        async with asyncio.timeout(TIMEOUT_MS / 1000):
+            await closed.wait()
 
 
 async def test_one_caller_leaving_does_not_stop_the_others(peer: Peer) -> None:

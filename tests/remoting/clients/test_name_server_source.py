@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from typing import Any
 
 import pytest
 
@@ -93,6 +95,62 @@ async def test_a_host_that_can_be_no_name_has_no_address(host: str) -> None:
         await source(f"dns://{host}:9876").fetch()
     with pytest.raises(ConnectionLostError):
         await ClientConnection.open(f"{host}:9876")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 200 " + b"x" * 70_000, b"HTTP/1.1 200\r\nTransfer-Encoding: chunked\r\n\r\nz"],
+    ids=["ssh", "long line", "half a chunk"],
+)
+async def test_an_address_server_that_speaks_another_protocol(answer: bytes) -> None:
+    """Python's HTTP client has errors of its own, which ended the tasks of brokers and clients that follow a list."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(UnavailableError, match="gives no answer"):
+            await source(f"http://127.0.0.1:{port}/rocketmq/nsaddr").fetch()
+    with pytest.raises(UnavailableError, match="gives no answer"):
+        await source("http://127.0.0.1:80/a b").fetch()
+
+
+async def test_a_name_without_an_address_hides_no_other_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The name of a stopped container does not exist. With it, no NameServer was found at all."""
+    zone: dict[str, list[str]] = {"gone.test": [], "there.test": ["127.0.0.2"]}
+    name_zone(monkeypatch, zone)
+    found = source("dns://gone.test:9876;dns://there.test:9877")
+    for has_list in (False, True):
+        assert await found.fetch(has_list=has_list) == ("127.0.0.2:9877",)
+    assert "name=gone.test:9876" in caplog.text
+    zone["there.test"] = []
+    with pytest.raises(UnavailableError):
+        await found.fetch()
+
+
+@pytest.mark.parametrize("name", ["later.test", "x" * 64 + ".test"])
+async def test_a_lookup_that_fails_for_now_takes_no_address_off_a_list(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A broker would leave a NameServer that is well, and its clients would find no route there."""
+    resolve = socket.getaddrinfo
+
+    def getaddrinfo(host: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        if host == "later.test":
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return resolve(host, *args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    found = source(f"dns://{name}:9876;dns://127.0.0.2:9877")
+    assert await found.fetch() == ("127.0.0.2:9877",)
+    with pytest.raises(UnavailableError, match="has no address now"):
+        await found.fetch(has_list=True)
 
 
 async def test_every_address_of_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,30 @@ print("ended")
 """
 
 
+WHILE_IT_STARTS = """
+import asyncio, os, signal
+from thermocline.remoting.connections import serve_until_stopped
+
+class Daemon:
+    async def start(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()  # a resolver that does not answer, a master without its slaves
+
+    async def close(self):
+        print("closed")
+
+asyncio.run(serve_until_stopped(Daemon, name="daemon", host="127.0.0.1", on_ready=print))
+"""
+
+
+def test_a_daemon_whose_start_takes_long_stops_all_the_same() -> None:
+    """The signal counted when the start had ended: a service manager then kills the process."""
+    ended = subprocess.run(
+        [sys.executable, "-c", WHILE_IT_STARTS], capture_output=True, text=True, timeout=STOP_TIMEOUT_S, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "closed\n", "")
+
+
 def test_signals_have_no_effect_while_the_loop_closes_and_behind_it() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", AFTER_THE_LOOP], capture_output=True, text=True, timeout=STOP_TIMEOUT_S, check=False

@@ -70,8 +70,20 @@ def test_counter_wraps_and_month_turns() -> None:
     assert generator.next()[-4:] == "0000"
     _, now_ms = month_bounds_ms(now_ms)
     assert unique_id_time_ms(generator.next(), now_ms) == now_ms
-    now_ms -= 60_000  # a clock set back over the month's start
-    assert len(generator.next()) == 32
+
+
+def test_a_clock_that_is_set_back_over_the_start_of_the_month() -> None:
+    """All ids had one time then, so that every 65536th message had the id of an earlier one."""
+    _, now_ms = month_bounds_ms(NOW_MS)
+    generator = UniqueIdGenerator(address="10.0.0.1", process_id=1, number=2, clock_ms=lambda: now_ms)
+    generator.next()
+    now_ms -= 3 * 24 * 3_600_000
+    first = generator.next()
+    assert unique_id_time_ms(first, now_ms) == now_ms
+    for _ in range(65_535):
+        generator.next()
+    now_ms += 1
+    assert generator.next() != first
 
 
 def test_id_of_last_month() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.data_broker import DataBroker, data_broker
-from thermocline.broker.processors.messages import cold_flow
+from thermocline.broker.pulls import cold_read_quota
 from thermocline.remoting.command import RemotingCommand
 
 
@@ -27,7 +27,7 @@ async def ask(broker: DataBroker, code: int, body: bytes = b"", **fields: str) -
 
 
 async def test_thresholds_are_set_shown_and_removed(broker: DataBroker) -> None:
-    assert (await ask(broker, 2001, b"GroupA=1000\nGroupB=not a number\n")).code == 0
+    assert (await ask(broker, 2001, b"GroupA=1000\nGroupB=not a number\nGroupC=%b\n" % (b"9" * 30))).code == 0
     shown = json.loads((await ask(broker, 2003)).body)
     assert shown == {
         "runtimeTable": {},
@@ -48,10 +48,10 @@ async def test_a_threshold_of_more_than_64_bits_is_no_number(broker: DataBroker,
 
 
 async def test_groups_with_a_threshold_are_bounded(broker: DataBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cold_flow, "THRESHOLDS_MAX", 2)
+    monkeypatch.setattr(cold_read_quota, "THRESHOLDS_MAX", 2)
     assert (await ask(broker, 2001, b"GroupA=1\nGroupB=1\n")).code == 0
-    for body in (b"GroupA=2\nGroupC=1\n", b"G" * 256 + b"=1\n"):
-        assert (await ask(broker, 2001, body)).code == 29
+    for body, code in ((b"GroupA=2\nGroupC=1\n", 2), (b"G" * 256 + b"=1\n", 29)):
+        assert (await ask(broker, 2001, body)).code == code
     assert (await ask(broker, 2001, b"GroupA=2\nGroupB=2\n")).code == 0
     assert json.loads((await ask(broker, 2003)).body)["configTable"] == {"GroupA": 2, "GroupB": 2}
 
