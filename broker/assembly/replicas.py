@@ -238,6 +238,7 @@ class Replicas:
             master_address=master_address,
             followed_timers=None if stand_in is None else stand_in.followed_timers,
         )
+        follower.on_progress = link.report
         self._tables = follower
         follower.start()
         resources.push_async_callback(follower.close)

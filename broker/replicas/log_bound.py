@@ -41,6 +41,8 @@ class LogBound:
         """`log_end`: of this broker's log. `period_ms`: how often the master is asked."""
         self._log_end = log_end
         self._period_ms = period_ms
+        self.on_behind: Callable[[], None] | None = None
+        """Called when an answer begins to wait for the log."""
         self._taken: _Answer | None = None
         self._waiting: _Answer | None = None
 
@@ -68,6 +70,8 @@ class LogBound:
             return body
         answer = _Answer(master.address, body, await master.log_end())
         before, self._waiting = self._waiting, answer
+        if self.on_behind is not None and self.is_behind:
+            self.on_behind()
         if await self._reaches(answer.log_end):
             self._waiting = None
         elif before is not None and before.master == master.address and self._log_end() >= before.log_end:

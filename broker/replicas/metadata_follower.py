@@ -60,6 +60,11 @@ class MetadataFollower:
         self._master_address = master_address
         self._clock = clock
         self._followed = [_Followed(table) for table in sorted(tables, key=lambda table: table.bound is not None)]
+        self.on_progress: Callable[[], None] | None = None
+        """Called when `has_followed_all` or `waits_for_log` may have become true."""
+        for each in self._followed:
+            if each.table.bound is not None:
+                each.table.bound.on_behind = self._progressed
         self._master: MasterMetadata | None = None
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
@@ -95,6 +100,7 @@ class MetadataFollower:
                     if not each.is_due(now_ms):
                         continue
                     await each.follow(master, now_ms)
+                    self._progressed()
                     if not each.is_answered or self._master_address() != master.address:
                         return
 
@@ -136,6 +142,10 @@ class MetadataFollower:
     def status(self) -> list[FollowedTableStatus]:
         """How each table stands."""
         return [each.status() for each in self._followed]
+
+    def _progressed(self) -> None:
+        if self.on_progress is not None:
+            self.on_progress()
 
     def _find_master(self) -> MasterMetadata | None:
         address = self._master_address()

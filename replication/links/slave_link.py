@@ -199,7 +199,7 @@ class SlaveLink:
             self._session = self._make_session(self._writer)
             if not self._last_error:
                 logger.info("replication begins master=%s offset=%d", address, self._copy.end_offset)
-            self._report()
+            self.report()
             await self._receive(reader, self._session)
         finally:
             self._session = None
@@ -256,7 +256,7 @@ class SlaveLink:
             except TimeoutError:
                 if session.is_silent(self._clock()):
                     raise ProtocolError("the master is silent") from None
-                self._report()
+                self.report()
                 continue
             if not data:
                 raise ProtocolError("the master has closed the connection")
@@ -267,11 +267,12 @@ class SlaveLink:
                 self._last_error = ""
             self.read_limit.advanced()
             if self._reports_flushed:
-                self._store.flush.wait(self._copy.end_offset, lambda _: self._report())
+                self._store.flush.wait(self._copy.end_offset, lambda _: self.report())
             else:
-                self._report()
+                self.report()
 
-    def _report(self) -> None:
+    def report(self) -> None:
+        """Tell the master where the log ends, unless it is told already or must not be told yet."""
         session, writer = self._session, self._writer
         if session is None or writer is None or not (self._controlled is None or self._controlled.may_report()):
             return

@@ -65,6 +65,8 @@ class Outage:
 
     killed_ms: int
     back_ms: int
+    is_switch: bool = False
+    """Whether it was not killed but replaced, and served for a while yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +156,9 @@ class StoredMessages:
         """Whether a kill between them may have taken the note of the first delivery with it."""
         events = self._events
         return any(
-            outage.killed_ms - events.noted_ms - SLACK_MS <= first_ms <= outage.killed_ms <= second_ms
+            outage.killed_ms - events.noted_ms - SLACK_MS <= first_ms
+            and first_ms <= (outage.back_ms if outage.is_switch else outage.killed_ms)
+            and outage.killed_ms <= second_ms
             for outage in events.outages
         )
 

@@ -148,6 +148,6 @@ def switch(found: ControlledBrokers, sdk: SdkClients) -> Outage:
     with AdminClient(namesrv=found.namesrv) as admin:
         admin.elect_master(found.controller_addresses, cluster=CLUSTER, broker_name=NAME, broker_id=other)
     found.wait_writable()
-    outage = Outage(killed_ms=begun_ms, back_ms=now_ms())
+    outage = Outage(killed_ms=begun_ms, back_ms=now_ms(), is_switch=True)
     found.wait_for(BOTH, not_master=master)
     return outage
