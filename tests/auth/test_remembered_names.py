@@ -84,8 +84,9 @@ async def test_a_request_that_waits_keeps_no_long_text(tmp_path: Path) -> None:
         pop = {**pop_fields(), "pollTime": "15000"}
         pulled = await ask(RequestCode.PULL_MESSAGE, {**PULL, "subscription": LONG_TEXT})
         assert pulled.code == ResponseCode.SYSTEM_BUSY
-        for texts in ({"exp": LONG_TEXT}, {"attemptId": LONG_TEXT}):
-            assert (await ask(RequestCode.POP_MESSAGE, {**pop, **texts})).code == ResponseCode.POLLING_FULL
+        assert (await ask(RequestCode.POP_MESSAGE, {**pop, "exp": LONG_TEXT})).code == ResponseCode.POLLING_FULL
+        refused = await ask(RequestCode.POP_MESSAGE, {**pop, "attemptId": LONG_TEXT})
+        assert refused.code == ResponseCode.INVALID_PARAMETER
         noticed = await ask(RequestCode.NOTIFICATION, {**pop, "attemptId": LONG_TEXT})
         assert (noticed.ext_fields or {})["pollingFull"] == "true"
         # Of those that do wait nothing is kept but what they need: other fields are not.

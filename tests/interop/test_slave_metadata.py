@@ -13,16 +13,20 @@ from typing import Any
 import pytest
 
 from tests.broker.replicas.following import following
-from tests.interop.cluster import BROKER_NAME, official_cluster, thermocline_daemons
+from tests.interop.cluster import BROKER_NAME, official_cluster, store_directory_of, thermocline_daemons
 from tests.interop.java_agent import JavaAgent
+from tests.interop.replica_brokers import log_end, log_files
 from tests.waiting import PAUSE_S, TIMEOUT_S, until
 from thermocline import Message, Producer
 from thermocline.remoting.bodies import SetMessageRequestModeRequestBody, SubscriptionGroupConfig
 from thermocline.remoting.clients.client import ClientConnection
 from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.json_dialect import loads_dialect
+from thermocline.remoting.offsets import LOG_START
 from thermocline.remoting.request_code import RequestCode
+from thermocline.replication import LogCopy
 from thermocline.timers.timer_checkpoint import SHARED
 from tooling.official_rocketmq import OfficialSoftware, free_broker_port, official_broker
 
@@ -108,6 +112,11 @@ async def test_our_slave_has_what_its_official_master_has(
         await until_settled(master)
         config = tmp_path / "slave" / "config"
         async with following(tmp_path / "slave", master_address=master) as slave:
+            with pytest.raises(UnavailableError, match="consumer offsets,delay offsets,timer checkpoint"):
+                await slave.follower.follow_all()  # they count when the slave's log is as long as the master's
+            folder = store_directory_of(official)[0] / "commitlog"
+            log = log_files(folder)[0].read_bytes()[: log_end(folder)]
+            LogCopy(slave.slave.parts.base.store).receive(LOG_START, memoryview(log))
             await slave.follower.follow_all()
             assert not slave.errors
             assert await differences(config, master) == []
