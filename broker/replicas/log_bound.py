@@ -5,7 +5,7 @@ one back into a queue, and counts what it was made from as done. A slave that to
 the record would, as the next master, do neither again: an acknowledged message would be lost.
 
 An answer is fetched first, then the end of the master's log, which only grows: the slave waits for that end. Where its
-log is not so far within `WAIT_MS`, the answer is kept; the table is due again when it is, and the answer counts then,
+log is not so far within `wait_ms`, the answer is kept; the table is due again when it is, and the answer counts then,
 unless the log has what a newer one stands for as well.
 
 A slave reports to its master where its log ends, from which it is in sync, when it has followed all tables. Meanwhile a
@@ -37,10 +37,12 @@ class _Answer(msgspec.Struct, frozen=True):
 class LogBound:
     """The answers to one question. One call at a time, which may be cancelled. Owner: the hot process's loop."""
 
-    def __init__(self, log_end: Callable[[], PhysicalOffset], *, period_ms: int) -> None:
-        """`log_end`: of this broker's log. `period_ms`: how often the master is asked."""
+    def __init__(self, log_end: Callable[[], PhysicalOffset], *, period_ms: int, wait_ms: int = WAIT_MS) -> None:
+        """`log_end`: of this broker's log. `period_ms`: how often the master is asked. `wait_ms`: how long a call
+        waits for the log."""
         self._log_end = log_end
         self._period_ms = period_ms
+        self._wait_ms = wait_ms
         self.on_behind: Callable[[], None] | None = None
         """Called when an answer begins to wait for the log."""
         self._taken: _Answer | None = None
@@ -84,7 +86,7 @@ class LogBound:
         return answer.body
 
     async def _reaches(self, end: PhysicalOffset) -> bool:
-        for _ in range(WAIT_MS // STEP_MS):
+        for _ in range(self._wait_ms // STEP_MS):
             if self._log_end() >= end:
                 return True
             await asyncio.sleep(STEP_MS / 1_000)

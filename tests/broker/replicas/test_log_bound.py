@@ -13,7 +13,6 @@ from tests.broker.replicas.following import Following
 from tests.broker.replicas.test_metadata_follower import pair
 from tests.replication.replica_pair import bytes_of
 from thermocline.broker.due.delay_service import schedule
-from thermocline.broker.replicas import log_bound
 from thermocline.broker.replicas.log_bound import LogBound
 from thermocline.broker.replicas.master_metadata import MasterMetadata
 from thermocline.remoting.clients import RemotingClient
@@ -27,7 +26,7 @@ TEN_SECONDS_MS = 10_000
 
 @pytest.fixture(autouse=True)
 def waits_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_bound, "WAIT_MS", 20)
+    monkeypatch.setitem(LogBound.__init__.__kwdefaults__, "wait_ms", 20)
 
 
 def copy_log(master: ControlBroker, slave: ControlBroker) -> None:

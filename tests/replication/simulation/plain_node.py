@@ -22,9 +22,11 @@ from tests.simulated_disk import PowerCut, SimulatedDisk
 from tests.store.store_parts import draft, open_store, small_config
 from thermocline.broker.pulls.replica_reads import ReadState, slave_answer
 from thermocline.broker.replicas import MetadataFollower, OffsetsFollower
+from thermocline.broker.replicas.log_bound import LogBound
 from thermocline.broker.state_files import ConfigPersister
 from thermocline.broker.tables import consumer_offsets
 from thermocline.broker.tables.consumer_offsets import ConsumerOffsets
+from thermocline.remoting.bodies import KVTable
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import MQError, UnavailableError
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
@@ -241,7 +243,7 @@ class PlainNode:
             if present is None or present < followed:
                 raise ViolationError("offsets", f"{self.name} has {present} of {group}, and had followed {followed}")
         table = OffsetsFollower(self.offsets, self._persister, log_end=lambda: self.end_offset)
-        table.period_ms = FOLLOW_MS
+        table.bound = LogBound(lambda: self.end_offset, period_ms=FOLLOW_MS, wait_ms=0)
         self._follower = MetadataFollower(
             [table],
             client=_InProcessClient(self),  # type: ignore[arg-type] # what MasterMetadata calls
@@ -634,12 +636,15 @@ class _InProcessClient:
         self._node = node
 
     async def request(self, address: str, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
-        """Ask a master for its consumer offsets."""
-        assert command.code == RequestCode.GET_ALL_CONSUMER_OFFSET
+        """Ask a master for its consumer offsets, or where its log ends."""
         node = self._node
         master = node.site.nodes[address]
         if not master.is_master or master.machine.is_frozen or not node.site.network.both_pass(node.name, address):
             raise UnavailableError("no answer", address=address, timeout_ms=timeout_ms)
+        if command.code == RequestCode.GET_BROKER_RUNTIME_INFO:
+            table = KVTable(table={"commitLogMaxOffset": str(master.end_offset)})
+            return RemotingCommand.response(command, body=table.encode())
+        assert command.code == RequestCode.GET_ALL_CONSUMER_OFFSET
         return RemotingCommand.response(command, body=master.offsets.encode())
 
     def disconnect(self, address: str) -> None:
