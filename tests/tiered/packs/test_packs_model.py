@@ -12,7 +12,7 @@ async def test_any_interleaving_reads_like_one_endless_log(case_count: Callable[
     merges = segments = 0
     levels: set[int] = set()
     indexes, index_levels = 0, set[int]()
-    for seed in range(case_count(quick=12, soak=1_000)):
+    for seed in range(case_count(quick=25, soak=1_000)):
         model = Model(seed)
         try:
             await model.start()
