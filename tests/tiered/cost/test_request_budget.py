@@ -86,7 +86,7 @@ def test_a_budget_that_leaves_too_little_beside_state_snapshots_is_refused() -> 
         Spender(REQUESTS_PER_HOUR_MIN - 1)
     with pytest.raises(InvalidRequestError, match="must be at least 103"):
         TierConfig(cold_url="memory://x", requests_per_hour=102)
-    with pytest.raises(InvalidRequestError, match="minimum=400"):
+    with pytest.raises(InvalidRequestError, match="must be at least 400"):
         TierConfig(cold_url="memory://x", requests_per_hour=399, state_interval_ms=10_000)
     assert TierConfig(cold_url="memory://x", requests_per_hour=103).requests_per_hour == 103
     assert TierConfig(cold_url="memory://x", requests_per_hour=0).requests_per_hour == 0
