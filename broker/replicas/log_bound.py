@@ -58,6 +58,10 @@ class LogBound:
         """How often the master is to be asked: at once when an answer waits for the log no longer."""
         return self._period_ms if self._waiting is None or self.is_behind else 0
 
+    def master_changed(self) -> None:
+        """No answer of the master before waits any more."""
+        self._waiting = None
+
     async def newest(self, master: MasterMetadata, ask: Callable[[], Awaitable[bytes]]) -> bytes:
         """What the master answers to `ask`, or has answered the time before; the log here has all that it stands for.
 

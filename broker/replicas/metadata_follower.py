@@ -158,6 +158,8 @@ class MetadataFollower:
             self._master = MasterMetadata(self._client, address)
             for each in self._followed:
                 each.asked_ms, each.is_followed = None, False
+                if each.table.bound is not None:
+                    each.table.bound.master_changed()
         return self._master
 
     async def _run(self) -> None:

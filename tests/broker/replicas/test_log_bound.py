@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.control_broker import ControlBroker
+from tests.broker.control_broker import ControlBroker, control_broker
 from tests.broker.replicas.following import Following
 from tests.broker.replicas.test_metadata_follower import pair
 from tests.replication.replica_pair import bytes_of
@@ -111,6 +111,21 @@ async def test_a_log_that_stays_behind_has_what_was_answered_before(tmp_path: Pa
             own[0] = PhysicalOffset(0)  # cut since: it has the delivered message no more
             with pytest.raises(UnavailableError, match="the log is behind"):
                 await answer()
+
+
+async def test_what_waits_for_the_log_of_a_former_master_lets_no_report_pass(tmp_path: Path) -> None:
+    """A report is allowed below the end that a table waits for; the next master's log may be shorter."""
+    async with with_a_message_due(tmp_path) as (master, slave):
+        master.parts.due.delays.deliver_slice()
+        await slave.follower.step()
+        assert slave.follower.waits_for_log
+        async with control_broker(tmp_path / "next", clock=slave.slave.clock) as next_master:
+            slave.master_address = next_master.address
+            slave.follower._find_master()  # its tables are asked for one after the other, those bound to the log last
+            bounds = [each.table.bound for each in slave.follower._followed if each.table.bound is not None]
+            assert not any(bound.is_behind for bound in bounds)
+            await slave.follower.step()
+            assert slave.follower.has_followed_all
 
 
 async def test_a_master_that_tells_no_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
