@@ -20,8 +20,6 @@ from thermocline.remoting.settings import LONG_MAX, OfficialSetting, TlsConfig, 
 
 SECRET_MASK = "***"
 PORT_MAX = 65_535
-NUMBER_MAX = 2**63 - 1
-"""Of any number: Java's long."""
 
 
 def setting(
@@ -29,7 +27,7 @@ def setting(
     name: str,
     *,
     least: int | None = None,
-    most: int = NUMBER_MAX,
+    most: int = LONG_MAX,
     is_live: bool = True,
     is_secret: bool = False,
 ) -> Any:

@@ -23,12 +23,11 @@ from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import InvalidParameterError, MQError
 from thermocline.remoting.request_code import RequestCode
-from thermocline.remoting.settings import parse_config_text
+from thermocline.remoting.settings import LONG_MAX, parse_config_text
 
 logger = logging.getLogger(__name__)
 
 _LONG = re.compile(r"[+-]?[0-9]{1,19}")
-LONG_MAX = (1 << 63) - 1
 
 READ_MODE_FIELD = "READ_AHEAD_MODE"
 GROUPS_LOGGED_MAX = 20
