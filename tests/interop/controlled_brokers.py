@@ -139,7 +139,10 @@ class ControlledBrokers:
         self.wait_writable()
         for broker in self.brokers.values():
             table = broker.log_folder.parent / "config" / "topics.json"
-            wait_until(lambda table=table: TOPIC in table.read_text(), what="the topic is followed")  # type: ignore[misc]
+            wait_until(
+                lambda table=table: table.exists() and TOPIC in table.read_text(),  # type: ignore[misc]
+                what="the topic is followed",
+            )
 
     def wait_writable(self) -> None:
         """Return when every queue has taken a message."""

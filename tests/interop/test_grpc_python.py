@@ -226,12 +226,12 @@ def test_transactions_are_committed_and_rolled_back(driver: GrpcDriver) -> None:
     driver.make_topic("TRANSACTION")
     producer = driver.start("producer", checks=True)
     for name in ("first", "second"):
-        half = {"topic": driver.topic, "transaction": f"{driver.topic}-{name}", "body": f"rollback {name}"}
+        half = {"topic": driver.topic, "transaction": f"{driver.topic}-{name}", "body": f"{name} of two"}
         driver.call("send_half", name=producer, **half)
     driver.call("end", transaction=f"{driver.topic}-first", commits=True)
     driver.call("end", transaction=f"{driver.topic}-second", commits=False)
     consumer = driver.start("simple")
-    assert bodies(driver.receive(consumer, count=1)) == ["rollback first"]
+    assert bodies(driver.receive(consumer, count=1)) == ["first of two"]
     assert driver.call("receive", name=consumer) == []
 
 

@@ -65,7 +65,7 @@ class Listener(push.MessageListener):  # type: ignore[misc]  # the client is not
 
 
 class Checker(transactions.TransactionChecker):  # type: ignore[misc]
-    """Answers a check by what the body says."""
+    """Answers a check by what the body says: it commits, rolls back, or leaves open what its producer ends."""
 
     def __init__(self, checked: list[str], arrived: threading.Condition) -> None:
         self._checked, self._arrived = checked, arrived
@@ -76,7 +76,9 @@ class Checker(transactions.TransactionChecker):  # type: ignore[misc]
             self._checked.append(body)
             self._arrived.notify_all()
         resolution = protocol.TransactionResolution
-        return resolution.COMMIT if body.startswith("commit") else resolution.ROLLBACK
+        if body.startswith("commit"):
+            return resolution.COMMIT
+        return resolution.ROLLBACK if body.startswith("rollback") else resolution.TRANSACTION_RESOLUTION_UNSPECIFIED
 
 
 class Agent:
