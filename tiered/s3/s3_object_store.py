@@ -160,9 +160,15 @@ class S3ObjectStore:
 
     async def head(self, key: str) -> ObjectInfo:
         """See ObjectStore."""
-        with self._translated(key):
-            answer = await self._client.head_object(Bucket=self._bucket, Key=self.full_key(key))
-        return _info(key, answer, size_bytes=answer["ContentLength"])
+        try:
+            with self._translated(key):
+                answer = await self._client.head_object(Bucket=self._bucket, Key=self.full_key(key))
+        except ObjectNotFoundError:
+            # It has no body, so it may be a load balancer's. A GET tells.
+            with contextlib.suppress(SegmentSizeError), self._translated(key):
+                await self._get(key, Range="bytes=0-0")
+            raise ObjectStoreUnavailableError("a HEAD finds no object, a GET does", key=key) from None
+        return _info(key, answer, size_bytes=_object_bytes_of(answer, key))
 
     async def put(self, key: str, data: Data) -> None:
         """See ObjectStore."""
@@ -255,7 +261,7 @@ class S3ObjectStore:
         answer = await self._client.get_object(Bucket=self._bucket, Key=self.full_key(key), **extra)
         async with answer["Body"] as body:
             data: bytes = await body.read()
-        if len(data) != answer["ContentLength"]:
+        if len(data) != _object_bytes_of(answer, key):
             raise ObjectStoreUnavailableError("the answer was cut short", key=key, size_bytes=len(data))
         content_range = answer.get("ContentRange", "")
         total = content_range.rpartition("/")[2]
@@ -367,6 +373,16 @@ def _etag_of(answer: dict[str, Any], key: str) -> str:
     return _text_of(answer, "ETag", key, "the answer does not say that the object is stored")
 
 
+def _object_bytes_of(answer: dict[str, Any], key: str) -> int:
+    """The size of the body that an answer to a GET or HEAD has or would have."""
+    otherwise = "the answer is no object"
+    _text_of(answer, "ETag", key, otherwise)
+    size_bytes = answer.get("ContentLength")
+    if not isinstance(size_bytes, int):
+        raise ObjectStoreUnavailableError(otherwise, key=key, missing="ContentLength")
+    return size_bytes
+
+
 def _next_of(answer: dict[str, Any], name: str, key: str) -> str:
     """Where a listing goes on that is cut."""
     return _text_of(answer, name, key, "a listing is cut, and does not say where it goes on")
@@ -382,6 +398,7 @@ def _raise_delete_failure(failure: dict[str, Any]) -> None:
 
 
 def _info(key: str, item: dict[str, Any], *, size_bytes: int) -> ObjectInfo:
-    modified_ms = int(item["LastModified"].timestamp() * 1000)
+    modified = item.get("LastModified")
+    modified_ms = int(modified.timestamp() * 1000) if modified is not None else 0
     etag = item.get("ETag", "").strip('"')  # some list objects without
     return ObjectInfo(key=key, size_bytes=size_bytes, etag=etag, modified_ms=modified_ms)
