@@ -131,6 +131,34 @@ async def test_failed_writes_leave_nothing(tmp_path: Path) -> None:
     assert [path for path in (tmp_path / ".partial").rglob("*") if path.is_file()] == []
 
 
+async def test_a_folder_that_was_deleted_when_it_was_empty_is_made_again(tmp_path: Path) -> None:
+    store = FileObjectStore(str(tmp_path), disk=RealDisk())
+    await store.put("cluster/ledger/1", b"1")
+    for write in (store.put, store.create_if_absent):
+        await write("cluster/topics/orders/1", b"1")
+        await store.delete("cluster/topics/orders/1")
+        (tmp_path / "cluster/topics/orders").rmdir()
+        (tmp_path / "cluster/topics").rmdir()
+        with pytest.raises(ObjectStoreUnavailableError):
+            await write("cluster/topics/orders/1", b"1")
+        assert [path for path in (tmp_path / ".partial").rglob("*") if path.is_file()] == []
+        await write("cluster/topics/orders/1", b"1")
+        assert await store.get("cluster/topics/orders/1") == b"1"
+        await store.delete("cluster/topics/orders/1")
+
+
+async def test_a_tree_that_is_gone_is_not_begun_anew(tmp_path: Path) -> None:
+    """As when its file system was unmounted: what is behind the mount point is not the cold tier."""
+    store = FileObjectStore(str(tmp_path), disk=RealDisk())
+    await store.put("cluster/ledger/1", b"1")
+    (tmp_path / "cluster").rename(tmp_path.parent / "mounted")
+    for _ in range(2):
+        with pytest.raises(ObjectStoreUnavailableError):
+            await store.create_if_absent("cluster/ledger/2", b"2")
+    (tmp_path.parent / "mounted").rename(tmp_path / "cluster")
+    await store.create_if_absent("cluster/ledger/2", b"2")
+
+
 async def test_a_full_disk_is_unavailable() -> None:
     disk = SimulatedDisk()
     store = FileObjectStore("/cold", disk=disk, in_thread=False)

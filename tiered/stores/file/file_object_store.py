@@ -207,7 +207,15 @@ class FileObjectStore:
         except (NotADirectoryError, IsADirectoryError) as error:
             raise ObjectStoreRefusedError("the key is a folder of another, or below an object", key=key) from error
         except FileNotFoundError as error:
-            raise ObjectStoreUnavailableError("the partial file was removed meanwhile", key=key) from error
+            with contextlib.suppress(OSError):
+                disk.remove(partial)
+            if disk.is_directory(f"{self._root}/{key.partition('/')[0]}"):
+                # A tool has deleted the key's folder, as it was empty: the next attempt makes it again. Otherwise the
+                # whole tree is gone, as when it was unmounted: what is written now would not be there later.
+                self._durable_folders.clear()
+            raise ObjectStoreUnavailableError(
+                "the partial file or its folder was removed meanwhile", key=key
+            ) from error
         except BaseException:
             with contextlib.suppress(OSError):
                 disk.remove(partial)
