@@ -6,6 +6,9 @@ A ledger that is damaged is mended once from the local copy, as far as that has 
 A store without a ledger is refused if the local copy tells that this store directory has written one: another bucket is
 named, or the file system of a directory is not mounted. A ledger that began anew there would let the log's files go,
 and when the other one is back, what they held would be missing.
+
+So is a store whose log ends before what was committed of it: its disk was set back to an earlier state, or lost what it
+had made durable. New messages would get offsets that are in the cold tier, and never be committed.
 """
 
 import asyncio
@@ -15,6 +18,7 @@ from collections.abc import Callable
 
 from thermocline.broker.helpers import HelloReply
 from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.tiered.catalog import decode_entry
 from thermocline.tiered.doctor import check_fencing, races_for
 from thermocline.tiered.healing import restore_damaged
@@ -42,17 +46,20 @@ async def open_ledger(
     *,
     clock: Callable[[], int],
     on_failure: Callable[[str], None],
+    append_offset: PhysicalOffset,
     make_random: Callable[[], random.Random] = random.Random,
     checkpoint_interval: int = CHECKPOINT_INTERVAL,
 ) -> LedgerWriter:
-    """Return the writer; `on_failure` receives the reason while there is none yet.
+    """Return the writer; `on_failure` receives the reason while there is none yet. `append_offset`: where the log ended
+    when this process began, or later.
 
     `make_random`: what it makes must differ in every process; `checkpoint_interval`: see LedgerWriter.
 
     Raises:
         FencedError: Another writer has taken over.
         ForeignLedgerError: The prefix belongs to another store directory.
-        UnfitStoreError: The store would let two writers commit, or lacks the ledger that this directory has written.
+        UnfitStoreError: The store would let two writers commit, or lacks the ledger that this directory has written, or
+            that holds more than its log.
         UntrustedStoreError: The store's certificate is not trusted.
         CorruptDataError: The ledger is damaged, and there is no copy that fits.
     """
@@ -70,7 +77,7 @@ async def open_ledger(
                 await check_fencing(store, keys, mode=mode, random=make_random(), races=races)
                 is_checked = True
             await _check_not_lost(store, keys, settings)
-            return await LedgerWriter.open(
+            writer = await LedgerWriter.open(
                 store,
                 keys,
                 arbiter=arbiter,
@@ -83,6 +90,8 @@ async def open_ledger(
                 random=make_random(),
                 checkpoint_interval=checkpoint_interval,
             )
+            await _check_log_reaches(writer, append_offset)
+            return writer
         except CorruptDataError as error:
             on_failure(str(error))
             if is_mended or not await restore_damaged(
@@ -110,6 +119,21 @@ async def _check_not_lost(store: LedgerCopyStore, keys: BrokerKeys, settings: He
         " one, or mount its file system; to begin a new history there, whose clients do not see the old one, delete"
         f" {store.folder}",
         root=keys.root,
+    )
+
+
+async def _check_log_reaches(writer: LedgerWriter, append_offset: PhysicalOffset) -> None:
+    """UnfitStoreError, and the writer is closed, when the ledger holds records from behind the end of the log."""
+    committed_offset = writer.catalog.end_physical_offset
+    if committed_offset <= append_offset:
+        return
+    await writer.close()
+    raise UnfitStoreError(
+        "the log of this store ends before what was committed of it: its disk was set back to an earlier state, or has"
+        " lost what it had made durable; start with an empty directory and --recover-from",
+        root=writer.keys.root,
+        log_end=append_offset,
+        committed_end=committed_offset,
     )
 
 

@@ -1,8 +1,10 @@
-"""A directory for the cold tier whose file system is not mounted at the start: the broker says so, and ends."""
+"""A store and a cold tier that do not fit together any more, as their disks have other pasts: the broker says so, and
+ends."""
 
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -47,5 +49,32 @@ async def test_a_broker_does_not_begin_a_new_history_where_its_own_is_missing(tm
     connection = await ClientConnection.open(broker.address)
     records = await wire.read_queue(connection, TOPIC, 0, start=0, end=COUNT)
     assert [record.body for record in records] == [b"%d" % number for number in range(COUNT)]
+    connection.close()
+    await broker.stop()
+
+
+async def test_a_broker_whose_disk_was_set_back_gives_out_no_offset_twice(tmp_path: Path) -> None:
+    """As a virtual machine that goes on from a snapshot: the bucket holds what the log has not received yet."""
+    broker = BrokerProcess(tmp_path / "broker", {**TINY_FILES_GO_AT_ONCE, "coldUrl": (tmp_path / "cold").as_uri()})
+    await broker.start()
+    await send_and_seal(broker)
+    await broker.stop()
+    shutil.copytree(broker.store, tmp_path / "snapshot")
+    await broker.start()
+    await send_and_seal(broker)
+    await broker.stop()
+    shutil.rmtree(broker.store)
+    (tmp_path / "snapshot").rename(broker.store)
+    await broker.start()
+    async with asyncio.timeout(wire.PATIENCE_S):
+        assert await broker.wait() == 1
+    assert "the log of this store ends before what was committed of it" in broker.log_tail().splitlines()[-1]
+    assert "Traceback" not in broker.log_tail()
+    shutil.rmtree(broker.store)
+    broker.arguments = ("--recover-from", broker.properties["coldUrl"])
+    await broker.start()
+    connection = await ClientConnection.open(broker.address)
+    records = await wire.read_queue(connection, TOPIC, 0, start=0, end=2 * COUNT)
+    assert [record.body for record in records] == [b"%d" % number for number in range(COUNT)] * 2
     connection.close()
     await broker.stop()

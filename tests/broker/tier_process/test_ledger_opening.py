@@ -11,6 +11,7 @@ from tests.clock import Clock
 from tests.tiered.ledger_data import KEYS, commit_segment
 from thermocline.broker.helpers import HelloReply
 from thermocline.broker.tier_process.ledger_opening import open_ledger
+from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.config import StoreConfig
 from thermocline.store.files import RealDisk
 from thermocline.tiered.budgets import TierConfig
@@ -18,6 +19,9 @@ from thermocline.tiered.ledger import LedgerWriter
 from thermocline.tiered.objects import UnfitStoreError
 from thermocline.tiered.stores.file import FileObjectStore
 from thermocline.tiered.wrappers import LedgerCopyStore
+
+LOG_END = 1_000
+"""Of the ten records that are committed."""
 
 
 class Opened:
@@ -28,7 +32,9 @@ class Opened:
         self.cold.mkdir()
         self._count = 0
 
-    async def open(self, *, store_uuid: str = "store-1", broker_name: str = "broker-a") -> LedgerWriter:
+    async def open(
+        self, *, store_uuid: str = "store-1", broker_name: str = "broker-a", append_offset: int = LOG_END
+    ) -> LedgerWriter:
         self._count += 1
         random = Random(self._count)
         disk = RealDisk()
@@ -42,7 +48,12 @@ class Opened:
             was_clean=True,
         )
         return await open_ledger(
-            store, settings, clock=Clock(), on_failure=lambda _reason: None, make_random=lambda: random
+            store,
+            settings,
+            clock=Clock(),
+            on_failure=lambda _reason: None,
+            append_offset=PhysicalOffset(append_offset),
+            make_random=lambda: random,
         )
 
 
@@ -83,3 +94,12 @@ async def test_the_copy_of_a_first_entry_forbids_nothing(tmp_path: Path) -> None
     await ledger.open()
     ledger.cold.rename(tmp_path / "old")
     assert (await ledger.open()).version == 1
+
+
+async def test_a_log_that_ends_before_what_is_committed_is_refused(tmp_path: Path) -> None:
+    """Its disk was set back: the next messages would get offsets that are in the cold tier."""
+    ledger = Opened(tmp_path)
+    await commit_segment(await ledger.open(append_offset=0), count=10)
+    with pytest.raises(UnfitStoreError, match="ends before what was committed"):
+        await ledger.open(append_offset=LOG_END - 1)
+    await ledger.open(append_offset=LOG_END)
