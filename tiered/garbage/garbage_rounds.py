@@ -22,8 +22,9 @@ logger = logging.getLogger(__name__)
 
 COLLECTION_COST = 3
 """Listings and PUTs of a collection beside its commit: pins twice, the hint."""
-LISTED_AT_ONCE = 20_000
-"""Objects that a round lists, searching orphans: twenty requests, so that sealing does not wait for a year's."""
+LISTED_AT_ONCE = 50_000
+"""Objects that a round lists, searching orphans: fifty requests, some seconds, so that sealing does not wait for all of
+a year's. Three millions are listed before the first scrub, to which an orphan is a finding."""
 COLLECTIONS_PER_GRACE = 24
 """How often garbage is collected at most: each collection reads the heads of all kept checkpoints, whose number grows
 with commits; and while a pin holds garbage, each collection finds the same."""
