@@ -52,6 +52,19 @@ class ByteBudget:
             assert self.used_bytes >= 0
             self._serve()
 
+    async def give_way(self, size_bytes: int) -> None:
+        """Let those that wait have a share of this size that the caller holds, and take it again behind them. It must
+        not be in use meanwhile. Cancelling is safe."""
+        if not self._waiting:
+            return
+        self.used_bytes -= size_bytes
+        self._serve()
+        try:
+            await self._acquire(size_bytes, 0)
+        except BaseException:
+            self.used_bytes += size_bytes  # its holder gives it back
+            raise
+
     async def _acquire(self, size_bytes: int, own_bytes: int) -> None:
         if (own_bytes or not self._waiting) and self._fits(size_bytes, own_bytes):
             self.used_bytes += size_bytes

@@ -72,6 +72,40 @@ async def use_more(budget: ByteBudget, size_bytes: int, *, own_bytes: int) -> No
         assert budget.used_bytes <= budget.bytes_max
 
 
+async def test_a_holder_gives_way_to_those_that_wait() -> None:
+    budget, order, release = ByteBudget(10), [], asyncio.Event()
+    async with budget.hold(5):
+        await budget.give_way(5)  # nothing waits: it goes on
+        tasks = [asyncio.create_task(hold(budget, size, order, release)) for size in (8, 1)]
+        await turns()
+        assert order == []
+        giving = asyncio.create_task(budget.give_way(5))
+        await turns()
+        assert order == [8, 1]
+        assert not giving.done()
+        release.set()
+        await giving
+        assert budget.used_bytes == 5
+    await asyncio.gather(*tasks)
+    assert (budget.used_bytes, budget.waiting_count) == (0, 0)
+
+
+async def test_who_is_cancelled_while_it_gives_way_holds_its_share_to_the_end() -> None:
+    budget, order, release = ByteBudget(10), [], asyncio.Event()
+    async with budget.hold(5):
+        task = asyncio.create_task(hold(budget, 8, order, release))
+        await turns()
+        giving = asyncio.create_task(budget.give_way(5))
+        await turns()
+        giving.cancel()
+        await asyncio.gather(giving, return_exceptions=True)
+        assert budget.used_bytes == 13
+    assert budget.used_bytes == 8
+    release.set()
+    await task
+    assert (budget.used_bytes, budget.waiting_count) == (0, 0)
+
+
 async def test_who_is_cancelled_leaves_its_place_and_its_share() -> None:
     budget, order, release = ByteBudget(10), [], asyncio.Event()
     tasks = [asyncio.create_task(hold(budget, size, order, release)) for size in (10, 9, 3)]
