@@ -189,19 +189,28 @@ class S3ObjectStore:
         request: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
         if start_after:
             request["StartAfter"] = self._prefix + start_after
+        first_key = ""
         while True:
             with self._translated(prefix):
                 answer = await self._client.list_objects_v2(**request)
             if answer.keys() <= NO_LISTING:
                 # To take it for a listing without objects would pass over pins, ballots and state.
                 raise ObjectStoreUnavailableError("the answer is no listing", key=prefix)
-            for item in answer.get("Contents", ()):
+            items = answer.get("Contents", ())
+            if items and items[0]["Key"] == first_key:
+                # A store that passes over the token would be listed for ever.
+                raise ObjectStoreUnavailableError("a listing begins again instead of going on", key=prefix)
+            first_key = items[0]["Key"] if items else first_key
+            for item in items:
                 key = item["Key"].removeprefix(self._prefix)
                 if key > start_after:
                     yield _info(key, item, size_bytes=item["Size"])
             if not answer.get("IsTruncated"):
                 return
-            request["ContinuationToken"] = _next_of(answer, "NextContinuationToken", prefix)
+            token = _next_of(answer, "NextContinuationToken", prefix)
+            if token == request.get("ContinuationToken"):
+                raise ObjectStoreUnavailableError("a listing does not go on", key=prefix)
+            request["ContinuationToken"] = token
 
     async def delete(self, key: str) -> None:
         """See ObjectStore."""

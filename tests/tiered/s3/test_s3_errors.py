@@ -200,6 +200,32 @@ async def test_a_listing_without_objects() -> None:
             assert [info.key async for info in store.list("k")] == []
 
 
+def page_of(token: str, *keys: str) -> bytes:
+    """A page of a listing that is cut."""
+    contents = "".join(f"<Contents><Key>{key}</Key><Size>1</Size></Contents>" for key in keys)
+    token = f"<IsTruncated>true</IsTruncated><NextContinuationToken>{token}</NextContinuationToken>"
+    return f"<ListBucketResult>{contents}{token}</ListBucketResult>".encode()
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [(page_of("1", "k1", "k2"), page_of("2", "k1", "k2")), (page_of("1", "k1"), page_of("1"))],
+    ids=["another token", "the same token"],
+)
+async def test_a_listing_that_does_not_go_on(pages: tuple[bytes, ...]) -> None:
+    """Of a store that passes over the token: it would be listed for ever."""
+    async with stubbed() as (stub, store):
+        for page in pages:
+            stub.answer(200, body=page)
+        with pytest.raises(ObjectStoreUnavailableError, match="a listing"):
+            async for _ in store.list("k"):
+                pass
+        assert not stub.answers
+        for page in (page_of("1", "k1"), page_of("2"), b"<ListBucketResult><Name>bucket</Name></ListBucketResult>"):
+            stub.answer(200, body=page)
+        assert [info.key async for info in store.list("k")] == ["k1"]
+
+
 async def test_unfinished_uploads_that_cannot_be_listed_to_the_end() -> None:
     body = b"<ListMultipartUploadsResult><IsTruncated>true</IsTruncated></ListMultipartUploadsResult>"
     async with stubbed() as (stub, store):
