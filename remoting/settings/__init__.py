@@ -19,7 +19,6 @@ from thermocline.remoting.settings.official_settings import (
     without_effect,
 )
 from thermocline.remoting.settings.setting_names import (
-    LONG_MAX,
     PropertySource,
     SettingNames,
     dotted,
@@ -37,7 +36,6 @@ from thermocline.remoting.settings.tls_config import (
 
 __all__ = [
     "CONFIG_FILE_DEFAULT",
-    "LONG_MAX",
     "MACHINE",
     "NETTY_CLIENT_CONFIG",
     "NETTY_SERVER_CONFIG",

@@ -19,11 +19,11 @@ from typing import Any
 import msgspec
 
 from thermocline.remoting.errors import InvalidRequestError, SettingError
+from thermocline.remoting.java_long import LONG_MAX
 from thermocline.remoting.settings.official_settings import OfficialSetting, Treatment, resolve
 from thermocline.remoting.settings.tls_config import TlsConfig, shown_tls
 
 __all__ = [
-    "LONG_MAX",
     "GatheredSettings",
     "PropertySource",
     "SettingNames",
@@ -33,7 +33,6 @@ __all__ = [
     "is_service_link",
 ]
 
-LONG_MAX = (1 << 63) - 1
 """The largest number of a setting: RocketMQ's are ints and longs, and processes tell them to each other in 64 bits."""
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SERVICE_LINK = re.compile(
