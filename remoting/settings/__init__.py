@@ -21,6 +21,7 @@ from thermocline.remoting.settings.official_settings import (
 from thermocline.remoting.settings.setting_names import (
     PropertySource,
     SettingNames,
+    did_you_mean,
     dotted,
     environment_variable,
     error_with_place,
@@ -49,6 +50,7 @@ __all__ = [
     "Treatment",
     "by_name",
     "carried",
+    "did_you_mean",
     "dotted",
     "environment_variable",
     "error_with_place",

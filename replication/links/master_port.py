@@ -107,9 +107,11 @@ class MasterPort:
             listener.bind((host, port))
             listener.listen(BACKLOG)
             listener.setblocking(False)
-        except OSError:
+        except OSError as error:
             listener.close()
-            raise
+            raise OSError(
+                error.errno, f"the replication port cannot be opened on {format_address(host, port)}: {error.strerror}"
+            ) from error
         self._socket = listener
         self._loop.add_reader(listener.fileno(), self._accept)
         bound: int = listener.getsockname()[1]

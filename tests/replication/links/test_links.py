@@ -6,6 +6,7 @@ Covers `replication/links/master_port.py`, `replication/links/slave_link.py`, `r
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -151,6 +152,16 @@ async def test_a_slave_too_many_is_closed_and_counted(tmp_path: Path) -> None:
         async with both.slave("two") as (two, _):
             await until(lambda: both.limits.totals.get(LIMIT, 0) >= 1)
             assert two.commit_log.append_offset == 0
+
+
+async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    async with sides(tmp_path) as both:
+        host, _, port = both.address.partition(":")
+        with pytest.raises(
+            OSError, match=f"the replication port cannot be opened on {both.address}: Address already"
+        ) as raised:
+            both.port.start(host, int(port))
+        assert raised.value.errno == errno.EADDRINUSE
 
 
 async def test_a_silent_slave_is_closed_and_an_idle_one_is_not(tmp_path: Path) -> None:
