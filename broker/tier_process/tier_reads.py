@@ -37,6 +37,7 @@ from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.reading import Boundary, ColdPull, ColdPullResult, ColdPullStatus, ColdReader
 
 TAG_INDEX_TYPE = "T"
+UNIQUE_INDEX_TYPE = "U"
 BOUNDARIES = {cold_reads.Boundary.LOWER: Boundary.LOWER, cold_reads.Boundary.UPPER: Boundary.UPPER}
 
 
@@ -163,6 +164,7 @@ class TierReads:
             end_ms=query.end_ms,
             count_max=query.count_max,
             cut_ms=query.expired_before_ms,
+            is_unique=query.index_type == UNIQUE_INDEX_TYPE,
         )
 
     async def _view(self, request: ColdViewRequest) -> list[memoryview]:

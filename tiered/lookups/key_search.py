@@ -3,9 +3,11 @@
     sources, newest first -> indexes in memory exclude most of them -> candidates: queue, offset -> records, each
     checked by key and store time -> at most `count_max`; older sources are not searched when they cannot matter
 
-A unique id has its creation time within a month, but not the month. Sources of the minute after that time are searched
-first, those of the newest month before others, unless the wanted times begin with another one; then those of the hours
-around it, for producers in other time zones. Once the record is found, no other source is searched.
+A unique id has its creation time within a month, but not the month. When a message is looked for by its id, sources of
+the minute after that time are searched first, those of the newest month before others, unless the wanted times begin
+with another one; then those of the hours around it, for producers in other time zones. Once the record is found, no
+other source is searched. Messages with an id among their keys, as those of a trace, may be of any time: a lookup by key
+searches all sources, whatever the key looks like.
 
 Requests: one for an index object that its blooms do not exclude, none for what is newer and in memory
 (`lookup_memory.py`), then those of the record. Belongs to one event loop.
@@ -48,13 +50,15 @@ Found = list[tuple[int, memoryview]]
 
 
 class KeyWanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Records of a topic whose id is `key`, or one of whose keys it is, stored in [begin_ms, end_ms]."""
+    """Records of a topic whose id is `key`, or one of whose keys it is, stored in [begin_ms, end_ms]. `is_unique`: the
+    key is asked for as an id, so that the records around its creation are enough if there are any."""
 
     topic: str
     key: str
     begin_ms: int
     end_ms: int
     count_max: int
+    is_unique: bool = False
 
 
 RecordAt = Callable[[KeyWanted, QueuePlace], Awaitable[memoryview | None]]
@@ -80,6 +84,8 @@ class KeySearch:
             return []
         search = _Search(self, catalog, entry, wanted, record_at)
         sources, times = [each.source for each in found], [each.store_times for each in found]
+        if not wanted.is_unique:
+            return await search.look_into(sources)
         windows = birth_windows(
             wanted.key, oldest_ms=min(least for least, _ in times), newest_ms=max(newest for _, newest in times)
         )
