@@ -5,6 +5,8 @@ version, or a later incarnation, it has no answer now (UnavailableError): the ca
 outdated answer. For an incarnation that is not in the ledger yet the answer is empty: messages stored there under the
 same name belong to a topic that was deleted.
 
+Lookups by key are carried out a few at a time, and refused where many wait: each may hold some MiB of records.
+
 A pull with an SQL92 expression is searched here. The first one in this process's life takes a quarter of a second more,
 until what compiles expressions is loaded.
 """
@@ -38,6 +40,11 @@ from thermocline.tiered.reading import Boundary, ColdPull, ColdPullResult, ColdP
 
 TAG_INDEX_TYPE = "T"
 UNIQUE_INDEX_TYPE = "U"
+QUERY_BYTES_MAX = 8 * 1024 * 1024
+"""Of an answer by key, as of the answer to the client."""
+QUERIES_AT_ONCE = 4
+QUERIES_MAX = 64
+"""Lookups by key under way, those that wait for their turn included."""
 BOUNDARIES = {cold_reads.Boundary.LOWER: Boundary.LOWER, cold_reads.Boundary.UPPER: Boundary.UPPER}
 
 
@@ -51,6 +58,8 @@ class TierReads:
         self._cut_ms = cut_ms
         self._filters = CompiledFilterCache()
         self._pulls: dict[str, set[asyncio.Task[object]]] = {}
+        self._query_count = 0
+        self._query_turn = asyncio.Semaphore(QUERIES_AT_ONCE)
 
     def reader_left(self, reader: str) -> None:
         """Cancel this reader's pulls, and the fetches made for it alone."""
@@ -153,19 +162,27 @@ class TierReads:
 
     async def _query(self, request: ColdQueryRequest) -> list[memoryview]:
         query = request.query
-        if not self._holds(request.version, query.topic, request.incarnation):
-            return []
         if query.index_type == TAG_INDEX_TYPE:
             return []  # the cold index files unique ids and keys; tags are found by pulling with a filter
-        return await self._reader.query_key(
-            query.topic,
-            query.key,
-            begin_ms=query.begin_ms,
-            end_ms=query.end_ms,
-            count_max=query.count_max,
-            cut_ms=query.expired_before_ms,
-            is_unique=query.index_type == UNIQUE_INDEX_TYPE,
-        )
+        if self._query_count >= QUERIES_MAX:
+            raise UnavailableError("too many lookups by key are under way", topic=query.topic)
+        self._query_count += 1
+        try:
+            async with self._query_turn:
+                if not self._holds(request.version, query.topic, request.incarnation):
+                    return []
+                return await self._reader.query_key(
+                    query.topic,
+                    query.key,
+                    begin_ms=query.begin_ms,
+                    end_ms=query.end_ms,
+                    count_max=query.count_max,
+                    cut_ms=query.expired_before_ms,
+                    bytes_max=QUERY_BYTES_MAX,
+                    is_unique=query.index_type == UNIQUE_INDEX_TYPE,
+                )
+        finally:
+            self._query_count -= 1
 
     async def _view(self, request: ColdViewRequest) -> list[memoryview]:
         self._check_version(request.version)

@@ -1,7 +1,8 @@
 """KeySearch: records of a topic by id or key, newest first, from index objects and the segments they do not cover.
 
     sources, newest first -> indexes in memory exclude most of them -> candidates: queue, offset -> records, each
-    checked by key and store time -> at most `count_max`; older sources are not searched when they cannot matter
+    checked by key and store time -> at most `count_max`, and `bytes_max` unless the first alone is larger; older
+    sources are not searched when they cannot matter
 
 A unique id has its creation time within a month, but not the month. When a message is looked for by its id, sources of
 the minute after that time are searched first, those of the newest month before others, unless the wanted times begin
@@ -58,6 +59,7 @@ class KeyWanted(msgspec.Struct, frozen=True, kw_only=True):
     begin_ms: int
     end_ms: int
     count_max: int
+    bytes_max: int = 1 << 62
     is_unique: bool = False
 
 
@@ -179,6 +181,8 @@ class _Search:
         self._asked: set[str] = set()
         self._looked_into: set[str] = set()
         self._seen: set[QueuePlace] = set()
+        self._is_full = False
+        """No record that is older than those found belongs to the answer."""
         self.found: Found = []
 
     def not_asked(self, sources: list[KeySource]) -> list[KeySource]:
@@ -192,7 +196,7 @@ class _Search:
         waiting = [source for source in sources if not self._owner.excludes(source, wanted.key)]
         waiting.sort(key=lambda source: source.end_place, reverse=True)
         while waiting:
-            if len(self.found) >= wanted.count_max and self.found[-1][0] >= waiting[0].end_place:
+            if self._is_full and self.found[-1][0] >= waiting[0].end_place:
                 break
             batch, waiting = waiting[:CONCURRENCY_MAX], waiting[CONCURRENCY_MAX:]
             # When one record is enough, the newest source alone may be: the others are asked if it is not.
@@ -204,7 +208,9 @@ class _Search:
             waiting += [each for each in {source.name: source for source in more}.values() if self._is_new(each)]
             waiting.sort(key=lambda source: source.end_place, reverse=True)
             records = [item for answer in answers for item in answer.found]
-            self.found = heapq.nlargest(wanted.count_max, [*self.found, *records], key=lambda item: item[0])
+            newest = heapq.nlargest(wanted.count_max, [*self.found, *records], key=lambda item: item[0])
+            self.found = newest[: _fitting(newest, wanted.bytes_max)]
+            self._is_full |= len(self.found) < len(newest) or len(newest) == wanted.count_max
         return self.found
 
     def _is_new(self, source: KeySource) -> bool:
@@ -214,7 +220,7 @@ class _Search:
         """Matching records of one source, newest first; of an unreadable index object, those read so far."""
         answer = _Answer()
         candidates = source.find(self._wanted.key)
-        while len(answer.found) < self._wanted.count_max:
+        while not answer.is_full:
             try:
                 batch = await anext(candidates, None)
             except (CorruptDataError, ObjectNotFoundError) as error:
@@ -225,11 +231,11 @@ class _Search:
                 break
             if batch is None:
                 break
-            await self._look_at(batch, answer.found)
+            await self._look_at(batch, answer)
         return answer
 
-    async def _look_at(self, candidates: list[QueuePlace], found: Found) -> None:
-        wanted = self._wanted
+    async def _look_at(self, candidates: list[QueuePlace], answer: _Answer) -> None:
+        wanted, found = self._wanted, answer.found
         for candidate in candidates:
             if candidate in self._seen:
                 continue
@@ -241,17 +247,33 @@ class _Search:
             is_in_time = wanted.begin_ms <= message.store_timestamp_ms <= wanted.end_ms
             # Other keys may share the hash.
             if is_in_time and (wanted.key == message.unique_key or wanted.key in (message.keys or "").split(" ")):
-                found.append((message.physical_offset, record))
-                if len(found) == wanted.count_max:
+                # A copy: a view would keep the frame or the part that it was read with, of up to some MiB, in memory.
+                found.append((message.physical_offset, memoryview(bytes(record))))
+                answer.size_bytes += len(record)
+                if len(found) == wanted.count_max or answer.size_bytes > wanted.bytes_max:
+                    answer.is_full = True
                     return
 
 
 @dataclass(slots=True)
 class _Answer:
-    """Records of one source, and the sources to search in its place if it is unreadable."""
+    """Records of one source, and the sources to search in its place if it is unreadable. `is_full`: its older records
+    are not needed."""
 
     found: Found = field(default_factory=list)
     instead: list[KeySource] = field(default_factory=list)
+    size_bytes: int = 0
+    is_full: bool = False
+
+
+def _fitting(found: Found, bytes_max: int) -> int:
+    """How many records fit, at least one if there is any."""
+    size_bytes = 0
+    for count, (_, record) in enumerate(found):
+        size_bytes += len(record)
+        if count and size_bytes > bytes_max:
+            return count
+    return len(found)
 
 
 def _overlaps(source: KeySource, wanted: KeyWanted) -> bool:

@@ -188,9 +188,11 @@ class ColdReader:
         end_ms: int,
         count_max: int,
         cut_ms: int,
+        bytes_max: int = 1 << 62,
         is_unique: bool = False,
     ) -> list[memoryview]:
-        """Records with that id or key and a store time in [begin_ms, end_ms], newest first, at most `count_max`.
+        """Records with that id or key and a store time in [begin_ms, end_ms], newest first, at most `count_max`, and
+        `bytes_max` unless the first alone is larger.
 
         `is_unique`: the key is asked for as an id, and not all records need be found: see `lookups/key_search.py`.
         """
@@ -200,6 +202,7 @@ class ColdReader:
             begin_ms=max(begin_ms, cut_ms),
             end_ms=end_ms,
             count_max=count_max,
+            bytes_max=bytes_max,
             is_unique=is_unique,
         )
         return await self._checked(topic, lambda: self._lookups.find_by_key(wanted))
