@@ -2,8 +2,8 @@
 
 A request names the ledger version and the topic's incarnation that it relies on. When this process serves an older
 version, or a later incarnation, it has no answer now (UnavailableError): the caller tries again rather than getting an
-outdated answer. For an incarnation that is not in the ledger yet the answer is empty: messages stored there under the
-same name belong to a topic that was deleted.
+outdated answer. For an incarnation that is not in the ledger yet, or has ended there, the answer is empty: messages
+stored there under the same name belong to a topic that was deleted.
 
 Lookups by key are carried out a few at a time, and refused where many wait: each may hold some MiB of records.
 
@@ -197,9 +197,9 @@ class TierReads:
         entry = self._catalog().topics.get(topic)
         if entry is None or entry.incarnation < incarnation:
             return False
-        if entry.incarnation > incarnation or entry.deleted:
+        if entry.incarnation > incarnation:
             raise UnavailableError("the topic is changing", topic=topic, incarnation=incarnation)
-        return True
+        return not entry.deleted
 
     def _check_version(self, version: int) -> None:
         served = self._catalog().version

@@ -16,7 +16,7 @@ from thermocline.broker.tier_process import tier_reads
 from thermocline.broker.tier_process.tier_reads import TierReads
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import UnavailableError
-from thermocline.tiered.catalog.ledger_entry import LedgerChanges
+from thermocline.tiered.catalog.ledger_entry import LedgerChanges, TopicDelete
 from thermocline.tiered.objects import SegmentOffset
 from thermocline.tiered.packs.segment_upload import upload_segment
 from thermocline.tiered.reading.cold_reader import ColdReader
@@ -44,8 +44,10 @@ class GatedStore(WrappingObjectStore):
         return await super().get_range(key, start=start, end=end)
 
 
-async def reads_of(store: GatedStore, *, segments: int, records: int) -> tuple[TierReads, list[bytes]]:
-    """Segments of large records with one key, and the records, the newest first."""
+async def reads_of(
+    store: GatedStore, *, segments: int, records: int, deletes: bool = False
+) -> tuple[TierReads, list[bytes]]:
+    """Segments of large records with one key, and the records, the newest first. `deletes`: the topic at last."""
     writer, log = await open_writer(store), Log(TOPIC, Random(1))
     sent: list[bytes] = []
     starts: dict[int, int] = {}
@@ -58,15 +60,17 @@ async def reads_of(store: GatedStore, *, segments: int, records: int) -> tuple[T
             entry = await upload_segment(store, KEYS, finished, created_ms=log.now_ms)
         await writer.commit(LedgerChanges(segments_in=(entry,)))
         starts = log.ends()
+    if deletes:
+        await writer.commit(LedgerChanges(topics_deleted=(TopicDelete(TOPIC, 1),)))
     reader = ColdReader(store, catalog=lambda: writer.catalog, cache=FrameCache())
     return TierReads(reader, catalog=lambda: writer.catalog, cut_ms=lambda _: 0), sent[::-1]
 
 
-async def query(reads: TierReads, *, count_max: int = 64) -> list[bytes]:
+async def query(reads: TierReads, *, count_max: int = 64, incarnation: int = 1) -> list[bytes]:
     wanted = ColdKeyQuery(
         topic=TOPIC, key="k", index_type="K", begin_ms=0, end_ms=1 << 60, count_max=count_max, expired_before_ms=0
     )
-    request = ColdQueryRequest(version=0, incarnation=1, query=wanted)
+    request = ColdQueryRequest(version=0, incarnation=incarnation, query=wanted)
     command = RemotingCommand.request(HelperRequestCode.COLD_QUERY, body=msgspec.msgpack.encode(request))
     answer = await reads.handle(command)
     return [each.record for each in msgspec.msgpack.decode(answer.body, type=list[ColdRecordReply])]
@@ -83,6 +87,15 @@ async def test_an_answer_by_key_has_a_bounded_size(
         monkeypatch.setattr(tier_reads, "QUERY_BYTES_MAX", bytes_max)
         assert await query(reads) == sent[:count]
         assert await query(reads, count_max=2) == sent[: min(count, 2)]
+
+
+async def test_of_a_deleted_topic_nothing_is_there() -> None:
+    """Which its client is told: an answer to try again would never become another."""
+    reads, _ = await reads_of(GatedStore(), segments=1, records=3, deletes=True)
+    assert await query(reads) == []
+    with pytest.raises(UnavailableError):
+        await query(reads, incarnation=0)
+    assert await query(reads, incarnation=2) == []
 
 
 async def test_lookups_by_key_are_a_few_at_a_time() -> None:
