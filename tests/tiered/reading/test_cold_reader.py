@@ -30,7 +30,7 @@ from thermocline.tiered.reading import cold_pull, span_taker
 from thermocline.tiered.reading.cold_pull import ColdPull, ColdPullStatus
 from thermocline.tiered.reading.cold_reader import Boundary, ColdReader
 from thermocline.tiered.reading.frame_cache import FrameCache
-from thermocline.tiered.segments import fetch_plan, queue_columns
+from thermocline.tiered.segments import fetch_plan, queue_columns, segment_reader
 from thermocline.tiered.segments.segment_format import FrameInfo
 from thermocline.tiered.segments.segment_reader import SegmentReader
 from thermocline.tiered.segments.segment_writer import SegmentOptions
@@ -171,8 +171,16 @@ async def test_offsets_and_times_under_a_cut(seed: int) -> None:
     await reader.close()
 
 
+@pytest.mark.parametrize("is_large", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-async def test_filtered_pulls(seed: int) -> None:
+async def test_filtered_pulls(seed: int, is_large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`is_large`: a queue has many column blocks, of which a pull scans some, and fetches more than it scans."""
+    if is_large:
+        monkeypatch.setattr(queue_columns, "BLOCK_RECORDS", 7)
+        monkeypatch.setattr(span_taker, "SCAN_RECORDS", 5)
+        monkeypatch.setattr(span_taker, "SCAN_RECORDS_MAX", 23)
+        monkeypatch.setattr(segment_reader, "WHOLE_COLUMNS_BYTES_MAX", 0)
+        monkeypatch.setattr(segment_reader, "COLUMN_BYTES_KEPT", 300)
     tier = await make_tier(seed)
     reader = tier.reader()
     random = Random(seed)
