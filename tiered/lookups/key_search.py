@@ -16,10 +16,12 @@ Requests: one for an index object that its blooms do not exclude, none for what 
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import logging
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Set
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
@@ -45,6 +47,8 @@ from thermocline.tiered.segments import SegmentReaders
 logger = logging.getLogger(__name__)
 
 CONCURRENCY_MAX = 8
+CANDIDATES_AT_ONCE = 256
+"""Others of the loop are served between so many."""
 
 Found = list[tuple[int, memoryview]]
 """Physical offset and bytes, newest first."""
@@ -63,8 +67,20 @@ class KeyWanted(msgspec.Struct, frozen=True, kw_only=True):
     is_unique: bool = False
 
 
-RecordAt = Callable[[KeyWanted, QueuePlace], Awaitable[memoryview | None]]
-"""Returns the record at a queue offset; None when it is not held, or outside the wanted time by its segment."""
+class KeyRecords(Protocol):
+    """Reads the records of candidates."""
+
+    def in_time(self, wanted: KeyWanted, places: list[QueuePlace]) -> list[QueuePlace]:
+        """The places that are held, readable, and within the wanted time by their segments. Sends no request."""
+
+    async def record_at(
+        self, wanted: KeyWanted, place: QueuePlace, spans_read: set[tuple[int, int]]
+    ) -> memoryview | None:
+        """The record at a queue offset; None when it is not held, or outside the wanted time by its segment or frame.
+
+        `spans_read`: the spans that this lookup has read, by queue and start, which grows. The first record of one is
+        read by as few requests as possible, for the others of it what is fetched is kept.
+        """
 
 
 class KeySearch:
@@ -78,13 +94,13 @@ class KeySearch:
         self._tails = PackTails(store, pieces)
         self._memory = memory
 
-    async def find(self, catalog: Catalog, wanted: KeyWanted, record_at: RecordAt) -> Found:
+    async def find(self, catalog: Catalog, wanted: KeyWanted, records: KeyRecords) -> Found:
         """At most `count_max` records. Raises the store's errors and CorruptDataError."""
         entry = catalog.topics[wanted.topic]
         found = [each for each in await self._sources(catalog, entry) if _overlaps(each.source, wanted)]
         if not found or wanted.count_max <= 0:
             return []
-        search = _Search(self, catalog, entry, wanted, record_at)
+        search = _Search(self, catalog, entry, wanted, records)
         sources, times = [each.source for each in found], [each.store_times for each in found]
         if not wanted.is_unique:
             return await search.look_into(sources)
@@ -151,7 +167,7 @@ class KeySearch:
     def excludes(self, source: KeySource, key: str) -> bool:
         """Whether the indexes in memory show that the source does not have the key."""
         if isinstance(source, FreshSource):
-            return not source.records.find_key(source.life, key)
+            return not source.records.has_key(source.life, key)
         if not isinstance(source, IndexSource):
             return False
         pages = self._memory.blooms_of(source.index)
@@ -171,13 +187,14 @@ class _Search:
     """One lookup under way. `found` is never longer than wanted."""
 
     def __init__(
-        self, owner: KeySearch, catalog: Catalog, entry: TopicEntry, wanted: KeyWanted, record_at: RecordAt
+        self, owner: KeySearch, catalog: Catalog, entry: TopicEntry, wanted: KeyWanted, records: KeyRecords
     ) -> None:
         self._owner = owner
         self._catalog = catalog
         self._entry = entry
         self._wanted = wanted
-        self._record_at = record_at
+        self._records = records
+        self._spans_read: set[tuple[int, int]] = set()
         self._asked: set[str] = set()
         self._looked_into: set[str] = set()
         self._seen: set[QueuePlace] = set()
@@ -236,12 +253,16 @@ class _Search:
 
     async def _look_at(self, candidates: list[QueuePlace], answer: _Answer) -> None:
         wanted, found = self._wanted, answer.found
-        for candidate in candidates:
+        # Of a key that very many records have, most may be of other times than the wanted.
+        for number, candidate in enumerate(self._records.in_time(wanted, candidates), start=1):
+            if number % CANDIDATES_AT_ONCE == 0:
+                await asyncio.sleep(0)
             if candidate in self._seen:
                 continue
             self._seen.add(candidate)
-            record = await self._record_at(wanted, candidate)
+            record = await self._records.record_at(wanted, candidate, self._spans_read)
             if record is None:
+                self._seen.discard(candidate)
                 continue
             message = decode_record(record, check_crc=False)
             is_in_time = wanted.begin_ms <= message.store_timestamp_ms <= wanted.end_ms
