@@ -188,7 +188,8 @@ class QueueIndex:
         spans = self.spans
         positions = np.searchsorted(spans.starts, offsets, side="right") - 1
         is_wanted = ~spans.lost & (spans.max_store_ms >= begin_ms) & (spans.min_store_ms <= end_ms)
-        return (positions >= 0) & (offsets < spans.ends[positions]) & is_wanted[positions]
+        held: npt.NDArray[np.bool_] = (positions >= 0) & (offsets < spans.ends[positions]) & is_wanted[positions]
+        return held
 
     def first_reaching(self, timestamp_ms: int, *, start: int) -> int | None:
         """The first span from position `start` on whose newest record may be of a time or later."""

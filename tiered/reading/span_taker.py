@@ -127,7 +127,7 @@ class SpanTaker:
         codes = np.array(sorted(request.tags_codes), np.int32)
         scan_end = min(run.end_offset, taken.next_offset + SCAN_RECORDS_MAX)
         frame: DecodedFrame | None = None
-        while taken.has_room and taken.next_offset < scan_end:
+        while taken.next_offset < scan_end:
             start, end = taken.next_offset, min(scan_end, taken.next_offset + SCAN_RECORDS)
             if taken.message_count and not reader.has_columns(run.queue_id, start_offset=start, end_offset=end):
                 return
@@ -150,8 +150,9 @@ class SpanTaker:
                     frame = await self._cache.get(reader, info, ahead=ahead, owner=taken.reader)
                 taken.next_offset = queue_offset
                 taken.add_visible(frame, queue_offset + 1)
-            if taken.has_room:
-                taken.next_offset = end
+            if not taken.has_room:
+                return
+            taken.next_offset = end
 
     def _of_small_part(self, reader: SegmentReader, footer: LogFooter, info: FrameInfo) -> list[FrameInfo]:
         """The other frames of a small part: one request fetches all, as its other queues will be read soon too."""
