@@ -12,8 +12,8 @@ until what compiles expressions is loaded.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import msgspec
 
@@ -45,6 +45,8 @@ QUERY_BYTES_MAX = 8 * 1024 * 1024
 QUERIES_AT_ONCE = 4
 QUERIES_MAX = 64
 """Lookups by key under way, those that wait for their turn included."""
+QUERY_WAIT_S = 15.0
+"""Who waits longer for a turn has no use for it: the hot process waits for 20 s in all."""
 BOUNDARIES = {cold_reads.Boundary.LOWER: Boundary.LOWER, cold_reads.Boundary.UPPER: Boundary.UPPER}
 
 
@@ -164,23 +166,36 @@ class TierReads:
         query = request.query
         if query.index_type == TAG_INDEX_TYPE:
             return []  # the cold index files unique ids and keys; tags are found by pulling with a filter
+        async with self._turn(query.topic):
+            if not self._holds(request.version, query.topic, request.incarnation):
+                return []
+            return await self._reader.query_key(
+                query.topic,
+                query.key,
+                begin_ms=query.begin_ms,
+                end_ms=query.end_ms,
+                count_max=query.count_max,
+                cut_ms=query.expired_before_ms,
+                bytes_max=QUERY_BYTES_MAX,
+                is_unique=query.index_type == UNIQUE_INDEX_TYPE,
+            )
+
+    @asynccontextmanager
+    async def _turn(self, topic: str) -> AsyncIterator[None]:
+        """The block is one of the lookups by key under way. UnavailableError if its turn does not come in time."""
         if self._query_count >= QUERIES_MAX:
-            raise UnavailableError("too many lookups by key are under way", topic=query.topic)
+            raise UnavailableError("too many lookups by key are under way", topic=topic)
         self._query_count += 1
         try:
-            async with self._query_turn:
-                if not self._holds(request.version, query.topic, request.incarnation):
-                    return []
-                return await self._reader.query_key(
-                    query.topic,
-                    query.key,
-                    begin_ms=query.begin_ms,
-                    end_ms=query.end_ms,
-                    count_max=query.count_max,
-                    cut_ms=query.expired_before_ms,
-                    bytes_max=QUERY_BYTES_MAX,
-                    is_unique=query.index_type == UNIQUE_INDEX_TYPE,
-                )
+            try:
+                async with asyncio.timeout(QUERY_WAIT_S):
+                    await self._query_turn.acquire()
+            except TimeoutError as error:
+                raise UnavailableError("lookups by key take long, others come first", topic=topic) from error
+            try:
+                yield
+            finally:
+                self._query_turn.release()
         finally:
             self._query_count -= 1
 

@@ -98,6 +98,23 @@ async def test_of_a_deleted_topic_nothing_is_there() -> None:
     assert await query(reads, incarnation=2) == []
 
 
+async def test_a_lookup_by_key_does_not_wait_for_its_turn_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asked has gone by then, and asks again: a store that hangs would leave a queue of lookups behind."""
+    store = GatedStore()
+    reads, sent = await reads_of(store, segments=1, records=3)
+    store.gate.clear()
+    tasks = [asyncio.create_task(query(reads)) for _ in range(tier_reads.QUERIES_AT_ONCE)]
+    await asyncio.sleep(0)
+    monkeypatch.setattr(tier_reads, "QUERY_WAIT_S", 0)
+    for _ in range(2 * tier_reads.QUERIES_MAX):
+        with pytest.raises(UnavailableError, match="others come first"):
+            await query(reads)
+    monkeypatch.undo()
+    tasks.append(asyncio.create_task(query(reads)))
+    store.gate.set()
+    assert await asyncio.gather(*tasks) == [sent] * len(tasks)
+
+
 async def test_lookups_by_key_are_a_few_at_a_time() -> None:
     store = GatedStore()
     reads, sent = await reads_of(store, segments=1, records=3)
