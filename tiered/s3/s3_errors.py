@@ -92,6 +92,8 @@ def from_client_error(error: ClientError, key: str, **place: object) -> MQError:
     response: dict[str, Any] = dict(error.response)
     code = str(response.get("Error", {}).get("Code", ""))
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    if code == "404" and _has_foreign_body(response, error.operation_name):
+        return ObjectStoreUnavailableError("another server has answered", **place, key=key, code=code, status=status)
     if code in NOT_FOUND_CODES:
         return ObjectNotFoundError("there is no such object", key=key)
     if code in EXISTS_CODES or status == 412:
@@ -103,6 +105,13 @@ def from_client_error(error: ClientError, key: str, **place: object) -> MQError:
             "the object store asks to try again", **place, key=key, code=code, status=status
         )
     return ObjectStoreRefusedError("the object store refuses", **place, key=key, code=code, status=status)
+
+
+def _has_foreign_body(response: dict[str, Any], operation: str) -> bool:
+    """Whether an error without a code of S3 came with a body: a page of a load balancer whose store is away. To take
+    it for a missing object would pass over pins and ledger entries. An answer to HEAD has no body."""
+    headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return operation != "HeadObject" and headers.get("content-length") != "0"
 
 
 def _one_line(error: Exception) -> str:

@@ -255,7 +255,7 @@ class S3ObjectStore:
         answer = await self._client.get_object(Bucket=self._bucket, Key=self.full_key(key), **extra)
         async with answer["Body"] as body:
             data: bytes = await body.read()
-        if len(data) != answer["ContentLength"]:
+        if len(data) != answer.get("ContentLength", len(data)):  # some do not say, and send chunks, whose end shows
             raise ObjectStoreUnavailableError("the answer was cut short", key=key, size_bytes=len(data))
         content_range = answer.get("ContentRange", "")
         total = content_range.rpartition("/")[2]

@@ -107,6 +107,35 @@ async def test_answers_that_are_no_listing(body: bytes) -> None:
             assert [info.key async for info in store.list("k")] == []
 
 
+async def test_a_missing_object_that_no_store_has_missed() -> None:
+    """A load balancer's page with 404, as of one whose store is started anew: if that counted as a missing object, a
+    pin would hold nothing, and its versions' objects could be deleted."""
+    page = b"default backend - 404"
+    async with stubbed() as (stub, store):
+        for _ in range(3):
+            stub.answer(404, body=page)
+        for read in (store.get("k"), store.get_range("k", start=0, end=10), store.get_suffix("k", size_bytes=10)):
+            with pytest.raises(ObjectStoreUnavailableError, match="another server"):
+                await read
+        stub.answer(404)
+        with pytest.raises(ObjectNotFoundError):
+            await store.get("k")
+        stub.answers.append(b"HTTP/1.1 404 X\r\nContent-Length: 21\r\n\r\n")
+        with pytest.raises(ObjectNotFoundError):
+            await store.head("k")
+
+
+async def test_an_object_in_chunks() -> None:
+    """Of an object that is stored so, or behind a gateway that does: its size is not said before it."""
+    async with stubbed() as (stub, store):
+        head = b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n"
+        stub.answers.append(head + b"4\r\nwhol\r\n1\r\ne\r\n0\r\n\r\n")
+        assert await store.get("k") == b"whole"
+        stub.hang_up(head + b"7\r\ncut off\r\n")
+        with pytest.raises(ObjectStoreUnavailableError):
+            await store.get("k")
+
+
 async def test_a_write_that_no_store_has_answered() -> None:
     """A load balancer's page with 200: if that counted as stored, the ledger would name an object that is nowhere."""
     page = b"<html><body>maintenance</body></html>"
