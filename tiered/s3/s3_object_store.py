@@ -55,6 +55,7 @@ MIB = 1024 * 1024
 DELETE_KEYS_MAX = 1000
 NO_LISTING = frozenset({"ResponseMetadata", "RequestCharged"})
 """All that the client has of an answer without content. A listing has its name or says whether it is cut."""
+NO_OBJECT = "the answer is no object"
 INLINE_BYTES_MAX = 256 * 1024
 """Bodies up to this size are hashed and sent in place, larger ones by a helper thread and in pieces."""
 
@@ -168,7 +169,11 @@ class S3ObjectStore:
             with contextlib.suppress(SegmentSizeError), self._translated(key):
                 await self._get(key, Range="bytes=0-0")
             raise ObjectStoreUnavailableError("a HEAD finds no object, a GET does", key=key) from None
-        return _info(key, answer, size_bytes=_object_bytes_of(answer, key))
+        _text_of(answer, "ETag", key, NO_OBJECT)
+        size_bytes = answer.get("ContentLength")
+        if size_bytes is None:
+            raise ObjectStoreUnavailableError(NO_OBJECT, key=key, missing="ContentLength")
+        return _info(key, answer, size_bytes=size_bytes)
 
     async def put(self, key: str, data: Data) -> None:
         """See ObjectStore."""
@@ -270,7 +275,8 @@ class S3ObjectStore:
         answer = await self._client.get_object(Bucket=self._bucket, Key=self.full_key(key), **extra)
         async with answer["Body"] as body:
             data: bytes = await body.read()
-        if len(data) != _object_bytes_of(answer, key):
+        _text_of(answer, "ETag", key, NO_OBJECT)
+        if len(data) != answer.get("ContentLength", len(data)):  # some do not say, and send chunks, whose end shows
             raise ObjectStoreUnavailableError("the answer was cut short", key=key, size_bytes=len(data))
         content_range = answer.get("ContentRange", "")
         total = content_range.rpartition("/")[2]
@@ -380,16 +386,6 @@ def _text_of(answer: dict[str, Any], name: str, key: str, otherwise: str) -> str
 def _etag_of(answer: dict[str, Any], key: str) -> str:
     """What the store calls the bytes that it has stored."""
     return _text_of(answer, "ETag", key, "the answer does not say that the object is stored")
-
-
-def _object_bytes_of(answer: dict[str, Any], key: str) -> int:
-    """The size of the body that an answer to a GET or HEAD has or would have."""
-    otherwise = "the answer is no object"
-    _text_of(answer, "ETag", key, otherwise)
-    size_bytes = answer.get("ContentLength")
-    if not isinstance(size_bytes, int):
-        raise ObjectStoreUnavailableError(otherwise, key=key, missing="ContentLength")
-    return size_bytes
 
 
 def _next_of(answer: dict[str, Any], name: str, key: str) -> str:
