@@ -27,7 +27,7 @@ final class Producers {
 
     private final Map<String, DefaultMQProducer> producers = new HashMap<>();
 
-    private int retirements;
+    private final Map<String, Integer> retirements = new HashMap<>();
 
     /**
      * Sends messages {@code start} to {@code start + count} and returns one answer a message, in order.
@@ -102,9 +102,11 @@ final class Producers {
         Set<String> leaving = new HashSet<>(producers.keySet());
         leaving.removeAll(request.getList("keep", String.class));
         List<DefaultMQProducer> retired = new ArrayList<>();
-        leaving.forEach(name -> retired.add(producers.remove(name)));
+        leaving.forEach(name -> {
+            retired.add(producers.remove(name));
+            retirements.merge(name, 1, Integer::sum);
+        });
         if (!retired.isEmpty()) {
-            retirements++;
             Thread stopping = new Thread(() -> retired.forEach(DefaultMQProducer::shutdown), "retirement");
             stopping.setDaemon(true);
             stopping.start();
@@ -183,8 +185,8 @@ final class Producers {
         if (producer == null) {
             producer = Generation.producer(request);
             producer.setNamesrvAddr(request.getString("namesrv"));
-            // Another one of this name may not have ended yet.
-            producer.setInstanceName(retirements == 0 ? name : name + "~" + retirements);
+            Integer earlier = retirements.get(name);  // it may not have ended yet
+            producer.setInstanceName(earlier == null ? name : name + "~" + earlier);
             producer.setSendMsgTimeout(SEND_TIMEOUT_MS);
             producer.setDefaultTopicQueueNums(request.getIntValue("default_queue_count", 4));
             if (request.containsKey("compress_over_bytes")) {
