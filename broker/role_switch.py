@@ -91,13 +91,13 @@ class RoleSwitch:
     def cut(self, alignment: Alignment) -> None:
         """A slave's log parts from its master's at an alignment: cut it there, and follow on. Returns at once. After a
         failure the broker follows its master again a little later, which finds that the logs part."""
-        self._start_task(self._cut(alignment))
+        self._start_task(self._cut(alignment, self.parts))
 
-    async def _cut(self, alignment: Alignment) -> None:
+    async def _cut(self, alignment: Alignment, parts: RoleParts) -> None:
         async with self._lock:
             present = self._present
-            if present is None or present.is_master or self._wanted is not present:
-                return  # the role has changed since
+            if present is None or present.is_master or self._wanted is not present or self.parts is not parts:
+                return  # the role has changed since, or the log was cut: it may have grown behind that place
             await self.parts.end()
             try:
                 self._cut_log(alignment)

@@ -356,6 +356,33 @@ async def test_a_log_is_cut_where_it_parts_from_its_masters(tmp_path: Path) -> N
         assert queue.next_offset == 2
 
 
+async def test_a_cut_that_comes_twice_takes_nothing_back_that_came_since(tmp_path: Path) -> None:
+    """The link connects again, and finds that the logs part again, while the parts end slowly."""
+    async with role_set(tmp_path) as found:
+        await found.elect(2)
+        await found.tell_others()
+        await make_topic(found, queues=1)
+        broker = found.brokers[1]
+        switch, ends = broker.process._switch, list[int]()
+        cut_log = switch._cut_log
+
+        def noting(alignment: Alignment) -> None:
+            ends.append(broker.store.commit_log.append_offset)
+            cut_log(alignment)
+
+        switch._cut_log = noting
+        async with producer_of(found.namesrv) as producer:
+            await producer.send(Message(TOPIC, b"to be cut"))
+            await found.wait_followed(1)
+            parts = broker.parts
+            for _ in range(2):
+                parts.replicas.on_parted(Alignment(PhysicalOffset(0), 0))
+            await until(lambda: not switch._tasks, what="the cuts are over")
+            await found.wait_followed(1)
+        assert len(ends) == 1
+        assert log_of(found, 1) == log_of(found, 2)
+
+
 async def test_a_cut_that_fails_is_made_when_the_logs_part_again(tmp_path: Path) -> None:
     disk = FailingDisk()
     async with role_set(tmp_path, disks={1: disk}) as found:
