@@ -195,6 +195,8 @@ class SlaveLink:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             reader, self._writer = await asyncio.open_connection(*parse_address(address), limit=READ_BYTES)
         try:
+            if address != self._address:
+                raise ProtocolError("another master is to be followed", master=self._address)
             self._copy.restart()
             self._session = self._make_session(self._writer)
             if not self._last_error:
