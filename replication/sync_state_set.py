@@ -16,8 +16,8 @@ Rules
     or leaving: it is requested by itself, and only while nothing else has to change.
   - A slave leaves when its connection has ended, or it has not caught up for `lag_ms_max`. It has caught up at the time
     at which the log ended where its report says; a log that does not grow leaves no slave behind.
-  - A slave leaves when it reports less than is confirmed: a power cut has taken back what it had. It joins again when it
-    has that.
+  - A slave leaves when it reports less than is confirmed: a power cut has taken back what it had. It joins again when
+    it has that.
   - While a broker of the set is not connected, or has not reported yet, the confirm offset stays as it is: what it has
     is not known. It never goes back.
   - RocketMQ's master counts a slave as caught up when everything is sent, and one that has not reported as having all.
@@ -228,7 +228,7 @@ class SyncStateSet:
         return slave if slave is not None and slave.connection_id == connection_id else None
 
     def _counts(self, slave: _Slave) -> bool:
-        """Whether its reports count for puts that wait: it lacks none of this epoch that was not acknowledged before."""
+        """Whether its reports count for puts that wait: it lacks none of this epoch that is not acknowledged yet."""
         return not slave.is_learner and slave.began_offset <= max(self._acknowledged_offset, self._epoch_start)
 
     def _sample(self, slave: _Slave, now_ms: int) -> None:
