@@ -76,6 +76,16 @@ async def test_a_delivery_counts_when_the_delivered_message_is_here(tmp_path: Pa
         assert not slave.errors
 
 
+async def test_a_log_that_catches_up_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with with_a_message_due(tmp_path) as (master, slave):
+        for _ in range(3):
+            master.put("orders")
+            master.parts.due.delays.deliver_slice()
+            slave.slave.clock.now_ms += TEN_SECONDS_MS
+            await slave.follower.step()
+        assert sum("table=delay offsets" in record.message for record in caplog.records) == 1
+
+
 async def test_offsets_of_a_group_count_when_the_log_is_here(tmp_path: Path) -> None:
     """The broker's own groups, too: what a round of redelivery has put back is behind the offset that it commits."""
     async with with_a_message_due(tmp_path) as (master, slave):
