@@ -287,6 +287,11 @@ class Replicas:
             logger.info("tables are not those of the master's end error=%s", str(error) or "no answer in time")
 
     @property
+    def has_slaves(self) -> bool:
+        """Whether slaves are connected to this master."""
+        return self._port is not None and bool(self._port.states())
+
+    @property
     def end_offset(self) -> PhysicalOffset:
         """Where the log ends."""
         return self._store.commit_log.append_offset

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import urllib.request
 import weakref
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from tests.broker.role_brokers import role_set
 from tests.broker.role_clients import TOPIC, Load, consumer_of, log_of, make_topic, producer_of, send_until_taken
 from tests.waiting import until
+from thermocline.broker import hot_process
 from thermocline.client import Message, MQError, SendStatus, UnavailableError
 from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.errors import DiskFullError
@@ -89,6 +91,25 @@ async def test_a_planned_switch_loses_no_offset_of_a_group(tmp_path: Path) -> No
             tables.offsets.commit(TOPIC, "readers", 0, QueueOffset(offset))
             await found.switch(number)
             assert found.brokers[number].parts.parts.tables.offsets.query(TOPIC, "readers", 0) == offset
+
+
+async def test_a_master_that_stops_waits_until_the_next_one_has_its_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(hot_process, "SUCCESSOR_S", 60.0)
+    caplog.set_level(logging.INFO)
+    async with role_set(tmp_path) as found:
+        await found.elect(1, members=[1, 2])
+        await found.tell_others()
+        await make_topic(found, queues=1)
+        await found.wait_followed(2)
+        first, second = found.brokers[1], found.brokers[2]
+        first.parts.parts.tables.offsets.commit(TOPIC, "readers", 0, QueueOffset(5))
+        stop = asyncio.create_task(first.process.close())
+        await until(lambda: stop.done() or "follow the next one" in caplog.text, what="it has left the NameServers")
+        await found.elect(2)
+        assert second.parts.parts.tables.offsets.query(TOPIC, "readers", 0) == 5
+        await stop
 
 
 async def test_a_broker_registers_with_its_epoch_as_the_state_version(tmp_path: Path) -> None:
