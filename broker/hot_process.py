@@ -190,6 +190,7 @@ class HotProcess:
             is_closing=lambda: self._is_closing,
             role_error=lambda: self._switch.error,
             cut=lambda alignment: self._switch.cut(alignment),
+            reopen=lambda: self._switch.reopen(),
         )
         self._switch = RoleSwitch(
             lambda assignment: RoleParts(lasting, assignment),

@@ -18,13 +18,14 @@ import pytest
 from tests.broker.role_brokers import role_set
 from tests.broker.role_clients import TOPIC, Load, consumer_of, log_of, make_topic, producer_of, send_until_taken
 from tests.waiting import until
-from thermocline.broker import hot_process
+from thermocline.broker import hot_process, role_switch
 from thermocline.client import Message, MQError, SendStatus, UnavailableError
 from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.errors import DiskFullError
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import iterate_records
 from thermocline.replication import Alignment, EpochEntry, EpochFile, StaleEpochError
+from thermocline.store.config import FlushDiskType
 from thermocline.store.files.disk import RealDisk
 
 
@@ -296,6 +297,28 @@ async def test_a_master_whose_log_has_failed_is_a_slave_with_the_log_opened_agai
             await found.wait_copied(1)
         assert not found.brokers[1].error
         assert not found.brokers[1].store.commit_log.is_failed
+
+
+@pytest.mark.parametrize("flush", [FlushDiskType.ASYNC_FLUSH, FlushDiskType.SYNC_FLUSH])
+async def test_a_slave_whose_log_has_failed_opens_it_again_and_follows_on(
+    tmp_path: Path, flush: FlushDiskType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(role_switch, "REOPEN_S", 0.05)
+    async with role_set(tmp_path, store={"flush_disk_type": flush}) as found:
+        await found.switch(1)
+        await found.tell_others()
+        await make_topic(found)
+        slave = found.brokers[2]
+        async with producer_of(found.namesrv) as producer:
+            await producer.send(Message(TOPIC, b"before"))
+            await found.wait_followed(2)
+            parts = slave.parts
+            slave.store.commit_log.fail("flush failed")
+            await producer.send(Message(TOPIC, b"after"))
+            await until(lambda: slave.parts is not parts, what="its parts are others")
+            await found.wait_followed(2)
+        assert not slave.error
+        assert log_of(found, 1) == log_of(found, 2)
 
 
 async def test_another_role_ends_the_attempts_at_one_that_fails(tmp_path: Path) -> None:
