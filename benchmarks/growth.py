@@ -113,9 +113,17 @@ async def _lookups(store: ObjectStore, catalog: Catalog, keys: list[SentKey]) ->
             ("key", sent.key, 0),
         ):
 
-            def ask(reader: ColdReader, text: str = text, begin_ms: int = begin_ms) -> Awaitable[object]:
+            def ask(
+                reader: ColdReader, text: str = text, begin_ms: int = begin_ms, is_unique: bool = kind != "key"
+            ) -> Awaitable[object]:
                 return reader.query_key(
-                    FIRST, text, begin_ms=begin_ms, end_ms=END_OF_TIME_MS, count_max=MESSAGES_MAX, cut_ms=0
+                    FIRST,
+                    text,
+                    begin_ms=begin_ms,
+                    end_ms=END_OF_TIME_MS,
+                    count_max=MESSAGES_MAX,
+                    cut_ms=0,
+                    is_unique=is_unique,
                 )
 
             found[kind].append((await _asked(store, catalog, ask))[1])

@@ -60,7 +60,9 @@ async def _look_up(history: History, start: LaterReader, costs: Costs) -> None:
             costs.setdefault(kind, []).append((cold, later.request_count - cold))
 
     def by_key(key: str) -> Lookup:
-        return lambda reader: reader.query_key(sent.topic, key, begin_ms=0, end_ms=1 << 60, count_max=32, cut_ms=0)
+        return lambda reader: reader.query_key(
+            sent.topic, key, begin_ms=0, end_ms=1 << 60, count_max=32, cut_ms=0, is_unique=True
+        )
 
     def by_place(place: int) -> Lookup:
         async def view(reader: ColdReader) -> object:

@@ -20,7 +20,8 @@ from enum import Enum
 from typing import TypeAlias
 
 from thermocline.filters.expression_error import ExpressionError
-from thermocline.filters.java_numbers import INTEGER_MAX, LONG_MAX
+from thermocline.filters.java_numbers import INTEGER_MAX
+from thermocline.remoting.java_long import LONG_MAX
 
 
 class ValueKind(Enum):

@@ -16,8 +16,9 @@ import re
 import unicodedata
 from functools import lru_cache
 
+from thermocline.remoting.java_long import LONG_MAX, LONG_MIN
+
 INTEGER_MIN, INTEGER_MAX = -(2**31), 2**31 - 1
-LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 
 # So many plain digits are in range whatever they are.
 _INTEGER_DIGITS_SAFE = 9

@@ -16,7 +16,8 @@ from typing import Any, ClassVar, Self
 from thermocline.auth.auth_config import AuthConfig
 from thermocline.remoting.connections import LOOPBACK, ServerLimits
 from thermocline.remoting.errors import InvalidParameterError, PermissionDeniedError
-from thermocline.remoting.settings import LONG_MAX, OfficialSetting, TlsConfig, resolve, shown_tls
+from thermocline.remoting.java_long import LONG_MAX
+from thermocline.remoting.settings import OfficialSetting, TlsConfig, resolve, shown_tls
 
 SECRET_MASK = "***"
 PORT_MAX = 65_535

@@ -27,18 +27,19 @@ import msgspec
 from msgspec import inspect
 
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.java_long import LONG_MAX, LONG_MIN
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 
 Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 """Java's int."""
 
-Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Long = Annotated[int, msgspec.Meta(ge=LONG_MIN, le=LONG_MAX)]
 """Java's long."""
 
-QueueOffsetLong = Annotated[QueueOffset, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+QueueOffsetLong = Annotated[QueueOffset, msgspec.Meta(ge=LONG_MIN, le=LONG_MAX)]
 """Java's long, of a queue offset."""
 
-PhysicalOffsetLong = Annotated[PhysicalOffset, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+PhysicalOffsetLong = Annotated[PhysicalOffset, msgspec.Meta(ge=LONG_MIN, le=LONG_MAX)]
 """Java's long, of a physical offset."""
 
 

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.java_long import LONG_MAX, LONG_MIN
 from thermocline.remoting.json_conversion import convert, number_from_text, plain
 
 DEPTH_MAX = 64
@@ -337,7 +338,7 @@ class _Parser:
             raise self._error("a name is missing")
         word = self._bare_word()
         # Integers beyond 64 bits stay text: of these, as many as wanted have one hash.
-        return int(word) if _INTEGER.fullmatch(word) and -(2**63) <= int(word) < 2**63 else word
+        return int(word) if _INTEGER.fullmatch(word) and LONG_MIN <= int(word) <= LONG_MAX else word
 
     def _string(self, quote: str) -> str:
         self._position += 1

@@ -131,6 +131,11 @@ class SyncStateSet:
         return self._confirm_offset
 
     @property
+    def puts_wait(self) -> bool:
+        """Whether a put is answered only when slaves have it."""
+        return self._acks_needed() != 1
+
+    @property
     def confirmed_offset(self) -> PhysicalOffset:
         """See ReplicaGate: puts below it are on as many brokers as they have to be."""
         needed = self._acks_needed()

@@ -88,7 +88,7 @@ ALLOWED: dict[str, frozenset[str]] = {
         CODEC, "store.files", "tiered.objects tiered.s3 tiered.stores.file tiered.stores.memory tiered.wrappers"
     ),
     "tiered.budgets": edges(
-        CODEC, "store.files", "tiered.cost tiered.ledger tiered.objects tiered.stores tiered.wrappers"
+        CODEC, "store.files", "tiered.cost tiered.ledger tiered.objects tiered.segments tiered.stores tiered.wrappers"
     ),
     "tiered.state": edges(CODEC, "tiered.catalog tiered.ledger tiered.objects tiered.packs tiered.segments"),
     "tiered.indexes": edges(

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 import msgspec
 
 from thermocline.remoting.errors import MessageIllegalError
+from thermocline.remoting.java_long import LONG_MAX, LONG_MIN
 from thermocline.remoting.records.properties import VALUE_END, PropertyName, encode_properties, without_property
 from thermocline.remoting.topic_validation import TIMER_TOPIC
 from thermocline.store.log import MessageDraft
@@ -30,7 +31,6 @@ TIMER_REQUESTS = (PropertyName.TIMER_DELAY_S, PropertyName.TIMER_DELAY_MS, Prope
 TIMER_QUEUE_ID = 0
 SET_PROPERTIES = (PropertyName.TIMER_OUT_MS, PropertyName.REAL_TOPIC, PropertyName.REAL_QUEUE_ID)
 
-LONG_MAX = (1 << 63) - 1
 _JAVA_LONG = re.compile(r"[+-]?[0-9]{1,20}")
 
 
@@ -102,6 +102,6 @@ def illegal_timer(delay_ms_max: int) -> MessageIllegalError:
 
 def _number(text: str, delay_ms_max: int) -> int:
     """A number as Java's Long.parseLong reads it."""
-    if not _JAVA_LONG.fullmatch(text) or not -LONG_MAX - 1 <= int(text) <= LONG_MAX:
+    if not _JAVA_LONG.fullmatch(text) or not LONG_MIN <= int(text) <= LONG_MAX:
         raise illegal_timer(delay_ms_max)
     return int(text)

@@ -21,6 +21,8 @@ from tooling.official_jvm import OPEN_MODULES, QUICK_BROKER, quick_jvm
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
+PORTS_PER_BROKER = 4
+_given_blocks: set[int] = set()
 
 # What upstream's runbroker.sh sets, with a heap that fits a small machine: for measurements.
 SHORT_SCANS = {"scanNotActiveBrokerInterval": "1000", "scanInactiveMasterInterval": "1000"}
@@ -190,12 +192,15 @@ def official_proxy(
 
 
 def free_broker_port() -> int:
-    """A port for a broker: it, the one two below and the one above are free, and no client gets them by chance."""
+    """A port for a broker: it, the two below and the one above are free, and no client gets them by chance. This
+    process gets none of the four again: several brokers may be given their ports before the first one starts."""
     first_ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
-        port = random.randrange(12_000, first_ephemeral - 1)
-        if not any(is_listening(port + offset) for offset in (-2, 0, 1)):
-            return port
+        block = random.randrange(12_000 // PORTS_PER_BROKER, first_ephemeral // PORTS_PER_BROKER)
+        ports = range(block * PORTS_PER_BROKER, (block + 1) * PORTS_PER_BROKER)
+        if block not in _given_blocks and not any(map(is_listening, ports)):
+            _given_blocks.add(block)
+            return ports[2]
 
 
 def _jvm(directory: Path, options: Sequence[str] | None) -> list[str]:

@@ -30,6 +30,7 @@ from collections.abc import Mapping
 import msgspec
 
 from thermocline.remoting.errors import PropertiesTooLargeError
+from thermocline.remoting.java_long import LONG_MAX
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.remoting.records.properties import (
@@ -52,7 +53,7 @@ COPY_BYTES = len(
     encode_properties(
         {
             PropertyName.TRANSACTION_CHECK_TIMES: "9" * CHECK_TIMES_CHARACTERS_MAX,
-            PropertyName.TRANSACTION_PREPARED_QUEUE_OFFSET: str((1 << 63) - 1),
+            PropertyName.TRANSACTION_PREPARED_QUEUE_OFFSET: str(LONG_MAX),
         }
     )
 )

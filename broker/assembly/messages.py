@@ -145,7 +145,7 @@ def _make_pulls(
         filters=tables.filters,
         store_host=base.store_host,
     )
-    limits = ColdPullLimits()
+    limits = ColdPullLimits(on_reader_left=base.cold.reader_left)
     finder = PullFinder(
         settings=base.settings,
         store=base.store,
@@ -166,7 +166,6 @@ def _make_pulls(
         turns=tables.turns,
         filters=tables.filters,
         stats=base.stats,
-        cold=base.cold,
         clock=base.steady_clock,
         admission=admission,
         finder=finder,

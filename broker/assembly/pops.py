@@ -159,7 +159,7 @@ class PopPath:
             read_elsewhere=partial(read_peer_message, cluster.peers),
         )
         self._is_slave = base.is_slave
-        self._limits = ColdPullLimits()
+        self._limits = ColdPullLimits(on_reader_left=base.cold.reader_left)
         self._tasks: list[asyncio.Task[None]] = []
         self.processors = self._make_processors(base, tables, reads, pops, near_bytes=near_bytes)
         """For the dispatcher; `connection_closed` is to be called for every connection that ends."""

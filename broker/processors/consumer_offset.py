@@ -69,6 +69,7 @@ from thermocline.remoting.headers.read import (
     QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from thermocline.remoting.java_long import LONG_MAX
 from thermocline.remoting.language_code import LanguageCode
 from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.remoting.request_code import RequestCode
@@ -77,7 +78,6 @@ from thermocline.remoting.topic_validation import check_group
 
 logger = logging.getLogger(__name__)
 
-LONG_MAX = QueueOffset(2**63 - 1)
 RESET_PUSH_VERSION = 28
 """Release 3.0.7-SNAPSHOT: the first whose clients take a pushed reset."""
 
@@ -219,10 +219,10 @@ class ConsumerOffsetProcessor:
         for group in self._offsets.groups_of(header.topic) - left_out:
             for queue_id, offset in self._offsets.of_group(header.topic, group).items():
                 if offset >= await self._lookup.minimum(header.topic, queue_id):
-                    least[queue_id] = min(offset, least.get(queue_id, LONG_MAX))
+                    least[queue_id] = min(offset, least.get(queue_id, QueueOffset(LONG_MAX)))
         for queue_id, offset in self._offsets.of_group(header.topic, header.compare_group).items():
             if queue_id in least and least[queue_id] > offset:
-                least[queue_id] = LONG_MAX
+                least[queue_id] = QueueOffset(LONG_MAX)
         return RemotingCommand.response(command, body=QueryCorrectionOffsetBody(correction_offsets=least).encode())
 
     # -- reset ---------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 A consumer that starts at the first message asks for all its queues at once; without bounds its answers would fill
 the hot process's memory and the tier's socket. Beyond the bounds a pull is refused and asked again by the client.
-Reads of a client that has left are cancelled.
+Reads of a client that has left are cancelled, and the cold tier is told that nothing more need be fetched for it.
 
     reading          counts a read in both bounds
     while_waiting    a read waits for something else first (its group's quota): it counts for its connection alone
@@ -29,10 +29,18 @@ class ColdPullLimits:
     """The reads from the cold tier under way."""
 
     def __init__(
-        self, *, count_max: int = COLD_PULLS_MAX, connection_count_max: int = COLD_PULLS_CONNECTION_MAX
+        self,
+        *,
+        count_max: int = COLD_PULLS_MAX,
+        connection_count_max: int = COLD_PULLS_CONNECTION_MAX,
+        on_reader_left: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """`on_reader_left`: called with the address of each client that has read and has left; see ColdReads."""
         self._count_max = count_max
         self._connection_count_max = connection_count_max
+        self._on_reader_left = on_reader_left
+        self._readers: set[Connection] = set()
+        """Open connections that have read."""
         self._count = 0
         self._tasks: dict[Connection, set[asyncio.Task[object]]] = {}
         self._waiting: set[asyncio.Task[object]] = set()
@@ -51,7 +59,8 @@ class ColdPullLimits:
 
     @contextmanager
     def reading(self, connection: Connection) -> Iterator[None]:
-        """Count the calling task while it reads; `forget` cancels it."""
+        """Count the calling task while it reads; `forget` cancels it. The connection is open."""
+        self._readers.add(connection)
         task = asyncio.current_task()
         assert task is not None
         tasks = self._tasks.setdefault(connection, set())
@@ -85,6 +94,9 @@ class ColdPullLimits:
         """The client has left: cancel what is read for it."""
         for task in self._tasks.pop(connection, ()):
             task.cancel()
+        if connection in self._readers:
+            self._readers.discard(connection)
+            self._on_reader_left(connection.remote_address)
 
     async def _next_place(self) -> None:
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -5,9 +5,10 @@
                 `cgColdReadThreshold`; of all: `globalColdReadThreshold`
 
 With `coldDataFlowControlEnable` a pull from the cold tier waits for the next window once its group, or all groups
-together, have reached their threshold. So a group that replays years does not block the tier process for others; local
-reads never wait and are not counted. Thresholds of groups are in memory only, as in RocketMQ: operators
-set them during an incident. Bound: THRESHOLDS_MAX groups, of names that a group may have.
+together, have reached their threshold. So a group that replays years does not block the tier process for others. Local
+reads, and those of system groups, by which operators' tools read, neither wait nor count. Thresholds of groups are in
+memory only, as in RocketMQ: operators set them during an incident. Bound: THRESHOLDS_MAX groups, of names that a
+group may have.
 Owner: the hot process's event loop. No task of its own: a window's end is noticed by the next call.
 Source: broker/coldctr/ColdDataCgCtrService.java, Apache RocketMQ 5.3, where "cold" means "not in memory".
 """
@@ -21,7 +22,7 @@ import msgspec
 
 from thermocline.broker.settings import BrokerConfig
 from thermocline.remoting.errors import BrokerBusyError, InvalidParameterError
-from thermocline.remoting.topic_validation import GROUP_CHARACTERS_MAX
+from thermocline.remoting.topic_validation import GROUP_CHARACTERS_MAX, is_system_group
 
 WINDOW_MS = 5_000
 THRESHOLDS_MAX = 10_000
@@ -83,7 +84,10 @@ class ColdReadQuota:
         self._thresholds.pop(group, None)
 
     def add(self, group: str, bytes_: int) -> None:
-        """A group was given so many bytes from the cold tier."""
+        """A group was given so many bytes from the cold tier. Those of system groups, by which tools read, do not
+        count."""
+        if is_system_group(group):
+            return
         self._roll()
         now_ms = self._clock()
         reads = self._groups.get(group)
@@ -99,7 +103,7 @@ class ColdReadQuota:
         if not config.cold_flow_control:
             return False
         self._roll()
-        reads = self._groups.get(group)
+        reads = self._groups.get(group)  # of a system group there is none
         if reads is None:
             return False
         threshold = self._thresholds.get(group, config.cold_read_threshold)

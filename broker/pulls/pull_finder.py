@@ -20,7 +20,8 @@ Rules
     an answer of it once it has ended.
   - At most 32 messages and 256 KiB, 8 and 64 KiB when they are so far back that the page cache has hardly kept them
     (settings `maxTransfer...OnMessageInMemory` and `...InDisk`); what the client asks for is a limit too; one message
-    always goes.
+    always goes. From the cold tier at most 8 MiB come, whatever settings say: all of an answer is one frame on its way
+    to this process, and at most 64 are on the way.
   - In a store that was recovered from its bucket, queues go on above all offsets that the lost disk may have given out.
     Offsets below the first stored message are skipped there too: "offset moved" would cost an official consumer ten
     seconds and its pulled messages.
@@ -63,6 +64,9 @@ from thermocline.store.queues import ConsumeQueue, FilteredRuns, RunLimits, read
 
 UNITS_EXAMINED_MAX = 800
 """How many units one pull with a filter looks at before it answers that none matched (`maxFilterMessageSize`)."""
+
+COLD_BYTES_MAX = 8 * 1024 * 1024
+"""Of an answer from the cold tier, whatever `maxTransferBytesOnMessageInMemory` says."""
 
 OFFSET_RESET = "OFFSET_RESET"
 
@@ -234,7 +238,7 @@ class PullFinder:
             queue_id=header.queue_id,
             offset=request.offset,
             count_max=_count_max(header, limits),
-            bytes_max=_bytes_max(header, limits),
+            bytes_max=min(_bytes_max(header, limits), COLD_BYTES_MAX),
             codes=wanted.codes,
             expression="" if properties is None else properties.text,
             expired_before_ms=self._visible.expired_before_ms(header.topic),

@@ -36,7 +36,8 @@ from thermocline.broker.settings.store_places import PLACES_IN_STORE, check_plac
 from thermocline.broker.state_files import ConfigPersister, VersionCounter
 from thermocline.remoting.bodies import DataVersion
 from thermocline.remoting.errors import CorruptDataError, InvalidParameterError, PermissionDeniedError, SettingError
-from thermocline.remoting.settings import LONG_MAX, TlsConfig, format_config_text, resolve, shown_tls
+from thermocline.remoting.java_long import LONG_MAX
+from thermocline.remoting.settings import TlsConfig, format_config_text, resolve, shown_tls
 from thermocline.store.config import FlushDiskType, StoreConfig
 from thermocline.tiered.budgets import TierConfig, property_name
 from thermocline.tiered.objects import MASK, is_masked, masked_url

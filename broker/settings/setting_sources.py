@@ -24,7 +24,6 @@ what is not built (official_settings/), with the place where it stands. Names of
 collected in `ignored`.
 """
 
-import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -54,6 +53,7 @@ from thermocline.remoting.settings import (
     PropertySource,
     TlsConfig,
     Treatment,
+    did_you_mean,
     dotted,
     error_with_place,
     is_service_link,
@@ -248,6 +248,4 @@ def _toml_text(value: object) -> str:
 def _unknown(name: str, place: str) -> SettingError:
     candidates = [*SETTINGS, *BROKER_SETTINGS, *(setting.field for setting in SETTINGS.values())]
     asked = name.removeprefix(ENVIRONMENT_PREFIX).lower() if name.startswith(ENVIRONMENT_PREFIX) else name
-    near = difflib.get_close_matches(asked, candidates, n=3)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    return SettingError(f"unknown setting {name}{hint}", source=place)
+    return SettingError(f"unknown setting {name}{did_you_mean(asked, candidates)}", source=place)

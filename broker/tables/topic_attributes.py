@@ -33,6 +33,7 @@ import msgspec
 
 from thermocline.remoting.duration import parse_duration_ms
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
+from thermocline.remoting.java_long import LONG_MAX
 from thermocline.tiered.budgets import FullPolicy
 
 RESERVE_TIME = "reserve.time"
@@ -44,7 +45,6 @@ MESSAGE_TYPE_MIXED = "MIXED"
 
 TTL_DEFAULT_FILE_NAME = "ttlDefault"
 
-LONG_MAX = 2**63 - 1
 HOUR_MS = 3_600_000
 NUMBER_DIGITS_MAX = 19
 DURATION_TEXT_MAX = 64

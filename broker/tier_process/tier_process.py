@@ -134,6 +134,7 @@ class TierRole:
             UntrustedStoreError: The store's certificate is not trusted.
         """
         self._link = link
+        append_offset = link.page.read().append_offset
         config = link.settings.tier
         keys = BrokerKeys.of(cluster=link.settings.cluster_name, broker_name=link.settings.broker_name)
         folder = f"{link.settings.store.own_path}/ledger-copy"
@@ -164,6 +165,7 @@ class TierRole:
                 link.settings,
                 clock=self._clock,
                 on_failure=self._failed_to_open,
+                append_offset=append_offset,
                 make_random=self._make_random,
                 checkpoint_interval=self._checkpoint_interval,
             )

@@ -2,16 +2,18 @@
 
 A request names the ledger version and the topic's incarnation that it relies on. When this process serves an older
 version, or a later incarnation, it has no answer now (UnavailableError): the caller tries again rather than getting an
-outdated answer. For an incarnation that is not in the ledger yet the answer is empty: messages stored there under the
-same name belong to a topic that was deleted.
+outdated answer. For an incarnation that is not in the ledger yet, or has ended there, the answer is empty: messages
+stored there under the same name belong to a topic that was deleted.
+
+Lookups by key are carried out a few at a time, and refused where many wait: each may hold some MiB of records.
 
 A pull with an SQL92 expression is searched here. The first one in this process's life takes a quarter of a second more,
 until what compiles expressions is loaded.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import msgspec
 
@@ -37,6 +39,14 @@ from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.reading import Boundary, ColdPull, ColdPullResult, ColdPullStatus, ColdReader
 
 TAG_INDEX_TYPE = "T"
+UNIQUE_INDEX_TYPE = "U"
+QUERY_BYTES_MAX = 8 * 1024 * 1024
+"""Of an answer by key, as of the answer to the client."""
+QUERIES_AT_ONCE = 4
+QUERIES_MAX = 64
+"""Lookups by key under way, those that wait for their turn included."""
+QUERY_WAIT_S = 15.0
+"""Who waits longer for a turn has no use for it: the hot process waits for 20 s in all."""
 BOUNDARIES = {cold_reads.Boundary.LOWER: Boundary.LOWER, cold_reads.Boundary.UPPER: Boundary.UPPER}
 
 
@@ -50,6 +60,8 @@ class TierReads:
         self._cut_ms = cut_ms
         self._filters = CompiledFilterCache()
         self._pulls: dict[str, set[asyncio.Task[object]]] = {}
+        self._query_count = 0
+        self._query_turn = asyncio.Semaphore(QUERIES_AT_ONCE)
 
     def reader_left(self, reader: str) -> None:
         """Cancel this reader's pulls, and the fetches made for it alone."""
@@ -152,18 +164,40 @@ class TierReads:
 
     async def _query(self, request: ColdQueryRequest) -> list[memoryview]:
         query = request.query
-        if not self._holds(request.version, query.topic, request.incarnation):
-            return []
         if query.index_type == TAG_INDEX_TYPE:
             return []  # the cold index files unique ids and keys; tags are found by pulling with a filter
-        return await self._reader.query_key(
-            query.topic,
-            query.key,
-            begin_ms=query.begin_ms,
-            end_ms=query.end_ms,
-            count_max=query.count_max,
-            cut_ms=query.expired_before_ms,
-        )
+        async with self._turn(query.topic):
+            if not self._holds(request.version, query.topic, request.incarnation):
+                return []
+            return await self._reader.query_key(
+                query.topic,
+                query.key,
+                begin_ms=query.begin_ms,
+                end_ms=query.end_ms,
+                count_max=query.count_max,
+                cut_ms=query.expired_before_ms,
+                bytes_max=QUERY_BYTES_MAX,
+                is_unique=query.index_type == UNIQUE_INDEX_TYPE,
+            )
+
+    @asynccontextmanager
+    async def _turn(self, topic: str) -> AsyncIterator[None]:
+        """The block is one of the lookups by key under way. UnavailableError if its turn does not come in time."""
+        if self._query_count >= QUERIES_MAX:
+            raise UnavailableError("too many lookups by key are under way", topic=topic)
+        self._query_count += 1
+        try:
+            try:
+                async with asyncio.timeout(QUERY_WAIT_S):
+                    await self._query_turn.acquire()
+            except TimeoutError as error:
+                raise UnavailableError("lookups by key take long, others come first", topic=topic) from error
+            try:
+                yield
+            finally:
+                self._query_turn.release()
+        finally:
+            self._query_count -= 1
 
     async def _view(self, request: ColdViewRequest) -> list[memoryview]:
         self._check_version(request.version)
@@ -178,9 +212,9 @@ class TierReads:
         entry = self._catalog().topics.get(topic)
         if entry is None or entry.incarnation < incarnation:
             return False
-        if entry.incarnation > incarnation or entry.deleted:
+        if entry.incarnation > incarnation:
             raise UnavailableError("the topic is changing", topic=topic, incarnation=incarnation)
-        return True
+        return not entry.deleted
 
     def _check_version(self, version: int) -> None:
         served = self._catalog().version

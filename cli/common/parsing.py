@@ -11,6 +11,7 @@ import click
 
 from thermocline.remoting import duration
 from thermocline.remoting.clocks import wall_clock_ms
+from thermocline.remoting.java_long import LONG_MAX
 
 __all__ = [
     "DURATION",
@@ -26,7 +27,6 @@ __all__ = [
 _UNITS_BYTES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _SIZE = re.compile(r"([0-9]{1,19})\s*(b|kib|mib|gib|tib|)")
 _MILLISECONDS = re.compile(r"[0-9]{1,19}")
-NUMBER_MAX = 2**63 - 1
 
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Duration(NumberType):
         duration_ms = duration.parse_duration_ms(str(value))
         if duration_ms is None:
             self.fail(f"{value!r} is no duration; write 90s, 12h or 1d12h.", param, ctx)
-        return min(duration_ms, NUMBER_MAX)
+        return min(duration_ms, LONG_MAX)
 
 
 class Time(NumberType):
@@ -63,7 +63,7 @@ class Time(NumberType):
         named_times = {"earliest": 0, "latest": -1, "now": wall_clock_ms()}
         if text.lower() in named_times:
             return named_times[text.lower()]
-        if _MILLISECONDS.fullmatch(text) and int(text) <= NUMBER_MAX:
+        if _MILLISECONDS.fullmatch(text) and int(text) <= LONG_MAX:
             return int(text)
         try:
             return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
@@ -93,7 +93,7 @@ class Size(NumberType):
             return value
         match = _SIZE.fullmatch(str(value).strip().lower())
         size_bytes = int(match[1]) * _UNITS_BYTES[match[2]] if match else 0
-        if not 1 <= size_bytes <= NUMBER_MAX:
+        if not 1 <= size_bytes <= LONG_MAX:
             self.fail(f"{value!r} is no size; write 4096, 512MiB or 10GiB.", param, ctx)
         return size_bytes
 

@@ -22,6 +22,7 @@ from thermocline.remoting.headers import (
     ResumeCheckHalfMessageRequestHeader,
     ViewMessageRequestHeader,
 )
+from thermocline.remoting.java_long import LONG_MAX
 from thermocline.remoting.records.message_id import decode_message_id, unique_id_time_ms
 from thermocline.remoting.records.message_record import decode_record
 from thermocline.remoting.request_code import RequestCode
@@ -30,7 +31,7 @@ from thermocline.remoting.topic_validation import TOOLS_CONSUMER_GROUP, TRANSACT
 
 __all__ = ["MessageLookup", "WantedMessages", "wanted_by_key", "wanted_by_unique_key"]
 
-END_OF_TIME_MS = 2**63 - 1
+END_OF_TIME_MS = LONG_MAX
 UNIQUE_KEY_MARGIN_MS = 3 * 24 * 3600 * 1000
 UNIQUE_KEY_COUNT_MAX = 32
 PULL_COUNT_MAX = 32

@@ -11,9 +11,8 @@ from msgspec import field
 from thermocline.remoting.bodies.body import Body
 from thermocline.remoting.bodies.route import BrokerMemberGroup
 from thermocline.remoting.header_codec import Int, Long, PhysicalOffsetLong
+from thermocline.remoting.java_long import LONG_MAX
 from thermocline.remoting.offsets import LOG_START, PhysicalOffset
-
-MAX_LONG = (1 << 63) - 1
 
 
 class HAClientRuntimeInfo(Body, kw_only=True):
@@ -96,7 +95,7 @@ class EpochEntry(Body, kw_only=True):
 
     epoch: Int = 0
     start_offset: PhysicalOffsetLong = LOG_START
-    end_offset: PhysicalOffsetLong = PhysicalOffset(MAX_LONG)
+    end_offset: PhysicalOffsetLong = PhysicalOffset(LONG_MAX)
 
 
 class EpochEntryCache(Body, kw_only=True):

@@ -19,9 +19,9 @@ from thermocline.remoting.settings.official_settings import (
     without_effect,
 )
 from thermocline.remoting.settings.setting_names import (
-    LONG_MAX,
     PropertySource,
     SettingNames,
+    did_you_mean,
     dotted,
     environment_variable,
     error_with_place,
@@ -37,7 +37,6 @@ from thermocline.remoting.settings.tls_config import (
 
 __all__ = [
     "CONFIG_FILE_DEFAULT",
-    "LONG_MAX",
     "MACHINE",
     "NETTY_CLIENT_CONFIG",
     "NETTY_SERVER_CONFIG",
@@ -51,6 +50,7 @@ __all__ = [
     "Treatment",
     "by_name",
     "carried",
+    "did_you_mean",
     "dotted",
     "environment_variable",
     "error_with_place",

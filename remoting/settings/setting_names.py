@@ -19,22 +19,21 @@ from typing import Any
 import msgspec
 
 from thermocline.remoting.errors import InvalidRequestError, SettingError
+from thermocline.remoting.java_long import LONG_MAX
 from thermocline.remoting.settings.official_settings import OfficialSetting, Treatment, resolve
 from thermocline.remoting.settings.tls_config import TlsConfig, shown_tls
 
 __all__ = [
-    "LONG_MAX",
     "GatheredSettings",
     "PropertySource",
     "SettingNames",
+    "did_you_mean",
     "dotted",
     "environment_variable",
     "error_with_place",
     "is_service_link",
 ]
 
-LONG_MAX = (1 << 63) - 1
-"""The largest number of a setting: RocketMQ's are ints and longs, and processes tell them to each other in 64 bits."""
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SERVICE_LINK = re.compile(
     r"[A-Z0-9_]+_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
@@ -152,11 +151,16 @@ class SettingNames:
 
     def _unknown(self, name: str, place: str) -> SettingError:
         if name.startswith(self._prefix):
-            near = difflib.get_close_matches(name, map(self.environment_variable, self._fields), n=2)
+            hint = did_you_mean(name, map(self.environment_variable, self._fields))
         else:
-            near = difflib.get_close_matches(name, [*self._fields, *self._official], n=2)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            hint = did_you_mean(name, [*self._fields, *self._official])
         return SettingError(f"unknown setting {name}{hint}", source=place)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of an error about an unknown name: the nearest known ones, if any are near."""
+    near = difflib.get_close_matches(name, list(dict.fromkeys(known)), n=3)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def _parse(name: str, text: str, *, default: object, place: str) -> object:

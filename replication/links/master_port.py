@@ -8,6 +8,8 @@ Rules
     each slave at most SEND_BYTES_MAX are prepared.
   - Without a slave that has all there was, an append tests one attribute. Nothing is woken for each message: one wake
     sends what was appended until the loop comes to it.
+  - Where no put waits for slaves, transfers of new messages begin at least PACE_S apart: under load each carries what
+    came meanwhile, and the two brokers wake ten times less often. RocketMQ's master looks every 100 ms there.
   - A turn of the loop sends at most SEND_BYTES_MAX to a slave, so that clients are served between two.
   - Bound: `connections_max` slaves; a further one is closed and counted. A silent one is closed after
     haHousekeepingInterval.
@@ -41,6 +43,7 @@ SEND_BYTES_MAX = 256 << 10
 SEND_PIECES_MAX = 512
 """Heads and slices of one sendmsg; the kernel takes 1024."""
 RECEIVE_BYTES = 4_096
+PACE_S = 0.002
 TICK_S_MAX = 1.0
 TICKS_PER_INTERVAL = 4
 BACKLOG = 16
@@ -88,6 +91,8 @@ class MasterPort:
         self._slaves: dict[int, _Slave] = {}
         self._ids = itertools.count(1)
         self._timer: asyncio.TimerHandle | None = None
+        self._sent_s = 0.0
+        """When a transfer of new messages began last, by the loop's clock."""
 
     def start(self, host: str, port: int) -> int:
         """Take the port, 0 for a free one; returns it.
@@ -102,9 +107,11 @@ class MasterPort:
             listener.bind((host, port))
             listener.listen(BACKLOG)
             listener.setblocking(False)
-        except OSError:
+        except OSError as error:
             listener.close()
-            raise
+            raise OSError(
+                error.errno, f"the replication port cannot be opened on {format_address(host, port)}: {error.strerror}"
+            ) from error
         self._socket = listener
         self._loop.add_reader(listener.fileno(), self._accept)
         bound: int = listener.getsockname()[1]
@@ -144,9 +151,14 @@ class MasterPort:
         self.book.closed(slave.id, slave.session)
 
     def _grown(self) -> None:
-        self._loop.call_soon(self._send_all)
+        early_s = self._sent_s + PACE_S - self._loop.time()
+        if early_s <= 0 or self.book.puts_wait:
+            self._loop.call_soon(self._send_all)
+        else:
+            self._loop.call_later(early_s, self._send_all)
 
     def _send_all(self) -> None:
+        self._sent_s = self._loop.time()
         for slave in list(self._slaves.values()):
             slave.send()
 

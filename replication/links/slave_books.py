@@ -27,6 +27,11 @@ from thermocline.store.log import CommitLog
 class SlaveBook(Protocol):
     """What MasterPort asks of one."""
 
+    @property
+    def puts_wait(self) -> bool:
+        """Whether a put is answered only when slaves have it."""
+        ...
+
     def make_session(self, now_ms: int) -> MasterSession:
         """Of a connection that begins."""
         ...
@@ -75,6 +80,11 @@ class PlainBook:
         self._settings = settings
         self._confirmations = confirmations
         self._empty_start = empty_start
+
+    @property
+    def puts_wait(self) -> bool:
+        """See SlaveBook."""
+        return self._confirmations is not None
 
     def make_session(self, now_ms: int) -> MasterSession:
         """See SlaveBook."""
@@ -129,6 +139,11 @@ class ControlledBook:
         self._empty_start = empty_start
         self._greeted: dict[int, int] = {}
         """Connections that have introduced themselves, and the slaves' numbers."""
+
+    @property
+    def puts_wait(self) -> bool:
+        """See SlaveBook."""
+        return self._set is not None and self._set.puts_wait
 
     def make_session(self, now_ms: int) -> MasterSession:
         """See SlaveBook."""

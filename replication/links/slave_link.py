@@ -5,7 +5,8 @@
 The first report of a connection says where the master goes on, so all is made durable before it. A connection that
 ends, for whatever reason, is made again after RECONNECT_MS, under a controller sooner; the log goes on where it ends.
 Once the log takes no writes until it is opened again, replication ends.
-Bytes are read when those before them are in the log, so the kernel's buffers bound what waits.
+Bytes are read when those before them are in the log, so the kernel's buffers bound what waits. Each part is taken in
+the call that the loop makes for it: a task that waits for each would take as long as ten records do.
 Belongs to the hot process's loop thread.
 Source: store/ha/DefaultHAClient.java, Apache RocketMQ 5.5.
 """
@@ -16,6 +17,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from typing import NoReturn
 
 import msgspec
 
@@ -49,7 +51,6 @@ RECONNECT_MS = 5_000
 CONTROLLED_RECONNECT_MS = 500
 """Under a controller: puts may wait for this broker."""
 CONNECT_TIMEOUT_S = 3.0
-READ_BYTES = 256 << 10
 TICKS_PER_INTERVAL = 4
 
 
@@ -96,7 +97,7 @@ class SlaveLink:
         self._has_address = asyncio.Event()
         self._is_due = asyncio.Event()
         self._session: SlaveSession | None = None
-        self._writer: asyncio.StreamWriter | None = None
+        self._transport: asyncio.WriteTransport | None = None
         self._task: asyncio.Task[None] | None = None
         self._last_error = ""
 
@@ -149,8 +150,8 @@ class SlaveLink:
                 self._has_address.set()
             else:
                 self._has_address.clear()
-            if self._writer is not None:
-                self._writer.close()
+            if self._transport is not None:
+                self._transport.close()
 
     def connect_soon(self) -> None:
         """Try now, if the master is not connected: it is there again."""
@@ -198,23 +199,26 @@ class SlaveLink:
         if self._reports_flushed:
             await self._flush()
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            reader, self._writer = await asyncio.open_connection(*parse_address(address), limit=READ_BYTES)
+            transport, connection = await asyncio.get_running_loop().create_connection(
+                lambda: _Connection(self._receive), *parse_address(address)
+            )
         try:
             if address != self._address:
                 raise ProtocolError("another master is to be followed", master=self._address)
             self._copy.restart()
-            self._session = self._make_session(self._writer)
+            self._transport = transport
+            self._session = self._make_session(transport)
             if not self._last_error:
                 logger.info("replication begins master=%s offset=%d", address, self._copy.end_offset)
             self.report()
-            await self._receive(reader, self._session)
+            await self._watch(connection, self._session)
         finally:
-            self._session = None
-            writer, self._writer = self._writer, None
-            writer.close()
+            self._session = self._transport = None
+            connection.end()
+            transport.close()
             self._copy.restart()
 
-    def _make_session(self, writer: asyncio.StreamWriter) -> SlaveSession:
+    def _make_session(self, transport: asyncio.WriteTransport) -> SlaveSession:
         log, controlled, now_ms = self._store.commit_log, self._controlled, self._clock()
         if controlled is None:
             return SlaveSession(self._settings, end_offset=log.append_offset, now_ms=now_ms)
@@ -226,7 +230,7 @@ class SlaveLink:
             end_offset=log.append_offset,
             now_ms=now_ms,
         )
-        writer.write(session.greeting)
+        transport.write(session.greeting)
         return session
 
     def _check_parted(self, session: SlaveSession) -> None:
@@ -254,39 +258,73 @@ class SlaveLink:
         if status is not PutStatus.PUT_OK:
             raise ServiceUnavailableError(status.value)
 
-    async def _receive(self, reader: asyncio.StreamReader, session: SlaveSession) -> None:
+    async def _watch(self, connection: _Connection, session: SlaveSession) -> None:
+        """Send heartbeats until the connection ends, which raises."""
         tick_s = min(self._settings.heartbeat_interval_ms, self._settings.silence_ms_max) / TICKS_PER_INTERVAL / 1_000
         while True:
-            try:
-                async with asyncio.timeout(tick_s):
-                    data = await reader.read(READ_BYTES)
-            except TimeoutError:
-                if session.is_silent(self._clock()):
-                    raise ProtocolError("the master is silent") from None
-                self.report()
-                continue
-            if not data:
-                raise ProtocolError("the master has closed the connection")
-            for offset, part in session.receive(data, now_ms=self._clock()):
-                self._copy.receive(offset, part)
-            self._check_parted(session)
-            if session.has_transfer:
-                self._last_error = ""
-            self.read_limit.advanced()
-            if self._reports_flushed:
-                self._store.flush.wait(self._copy.end_offset, lambda _: self.report())
-            else:
-                self.report()
+            await asyncio.wait((connection.ended,), timeout=tick_s)
+            if connection.ended.done():
+                connection.ended.result()
+            if session.is_silent(self._clock()):
+                raise ProtocolError("the master is silent")
+            self.report()
+
+    def _receive(self, data: bytes) -> None:
+        session = self._session
+        if session is None:
+            raise ProtocolError("the master sends before this broker has")
+        for offset, part in session.receive(data, now_ms=self._clock()):
+            self._copy.receive(offset, part)
+        self._check_parted(session)
+        if session.has_transfer:
+            self._last_error = ""
+        self.read_limit.advanced()
+        if self._reports_flushed:
+            self._store.flush.wait(self._copy.end_offset, lambda _: self.report())
+        else:
+            self.report()
 
     def report(self) -> None:
         """Tell the master where the log ends, unless it is told already or must not be told yet."""
-        session, writer = self._session, self._writer
-        if session is None or writer is None or not (self._controlled is None or self._controlled.may_report()):
+        session, transport = self._session, self._transport
+        if session is None or transport is None or not (self._controlled is None or self._controlled.may_report()):
             return
         frame = session.report(self._stored_offset, now_ms=self._clock())
         if frame is not None:
-            writer.write(frame)
+            transport.write(frame)
 
     @property
     def _stored_offset(self) -> PhysicalOffset:
         return self._store.commit_log.flush_offset if self._reports_flushed else self._copy.end_offset
+
+
+class _Connection(asyncio.Protocol):
+    """One connection; what comes is handed to `receive` in the loop's own call, and its first error ends all."""
+
+    def __init__(self, receive: Callable[[bytes], None]) -> None:
+        self.ended: asyncio.Future[NoReturn] = asyncio.get_running_loop().create_future()
+        """Fails when the connection has ended, or `receive` has raised."""
+        self._receive = receive
+
+    def end(self) -> None:
+        """Hand out nothing more. Idempotent."""
+        if not self.ended.done():
+            self.ended.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        if self.ended.done():
+            return
+        try:
+            self._receive(data)
+        except (MQError, OSError) as error:  # of any other the loop makes the connection's end
+            self._fail(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self._fail(exc or ProtocolError("the master has closed the connection"))
+
+    def _fail(self, error: Exception) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(error)
+            self.ended.exception()  # nobody may look: the link may have been closed

@@ -45,7 +45,9 @@ class Bodies:
         connection = await ClientConnection.open(broker.address)
         for number in range(count):
             body = f"{next(_numbers)}".encode()
-            answer = await wire.send(connection, TOPIC, number % QUEUES, body)
+            answer = await wire.patiently(
+                lambda queue_id=number % QUEUES, body=body: wire.send(connection, TOPIC, queue_id, body)  # type: ignore[misc]
+            )
             place = answer.queue_id, answer.queue_offset
             assert place not in self.sent
             self.sent[place] = body

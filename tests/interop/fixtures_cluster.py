@@ -63,6 +63,21 @@ def java_agent_process(
         yield agent
 
 
+@pytest.fixture(autouse=True)
+def producers_end_with_their_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have the producers stopped that a test has started in `java_agent_process`; the next one has its own.
+
+    Dozens that are left ask for routes and rebalance until the agent ends, which takes a third of a core.
+    """
+    if "java_agent_process" not in request.fixturenames:
+        yield
+        return
+    agent: JavaAgent = request.getfixturevalue("java_agent_process")
+    of_the_module = agent.call("producers")
+    yield
+    agent.call("retire_producers", keep=of_the_module)
+
+
 @pytest.fixture
 def start_push(cluster: Cluster) -> Iterator[Callable[..., str]]:
     """`start_push(name, group=..., topics=...)` starts a push consumer that is stopped after the test."""

@@ -108,12 +108,16 @@ class GrpcLoad:
             for name, client in self.clients.items()
         }
 
-    def longest_pauses_ms(self, start_ms: int) -> dict[str, int]:
-        """The longest time between two receipts of each program after `start_ms`."""
+    def longest_pauses_ms(self, start_ms: int, end_ms: int | None = None) -> dict[str, int]:
+        """The longest time between two receipts of each program from `start_ms` on, and before `end_ms`."""
+
+        def is_between(time_ms: int) -> bool:
+            return start_ms <= time_ms and (end_ms is None or time_ms < end_ms)
+
         return {
             name: max(
                 later - earlier
-                for earlier, later in itertools.pairwise(time_ms for time_ms, _ in client.got if time_ms >= start_ms)
+                for earlier, later in itertools.pairwise(time_ms for time_ms, _ in client.got if is_between(time_ms))
             )
             for name, client in self.clients.items()
         }

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.interop.killable_broker import KillableBroker
 from tests.process_groups import processes_of
 from tests.waiting import wait_until
-from thermocline.client import Message, MQError, Producer, SendResult, SendStatus
+from thermocline.client import AdminClient, Message, MQError, Producer, SendResult, SendStatus
 from thermocline.remoting.records.message_record import BLANK, MAGIC_BLANK, iterate_records
 from tooling.official_rocketmq import free_broker_port
 
@@ -26,6 +26,18 @@ FILE_SIZES: Mapping[str, str] = {
 FAST: Mapping[str, str] = {"haSendHeartbeatInterval": "500", "haHousekeepingInterval": "5000"}
 TOPIC = "Replicated"
 BODY_BYTES = 600
+
+
+def wait_routed(namesrv: str, topic: str) -> None:
+    """Return when the topic's route has a master: one that is busy may be behind its slaves."""
+
+    def has_master() -> bool:
+        with contextlib.suppress(MQError):
+            return bool(admin.topic_route(topic).publish_queues)
+        return False
+
+    with AdminClient(namesrv=namesrv) as admin:
+        wait_until(has_master, what="the route has a master")
 
 
 class ReplicaBroker(KillableBroker):

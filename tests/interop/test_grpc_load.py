@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clock import now_ms
 from tests.interop.cluster import thermocline_broker
 from tests.interop.grpc_load import TOPIC, running_load
 from tests.interop.grpc_programs import GrpcProgram
@@ -40,7 +41,8 @@ KILLS = 4
 
 
 PAUSE_MS_MAX = 1_000
-"""Between two receipts of a client that gets a message every few milliseconds."""
+"""Between two receipts of a client that gets a message every few milliseconds; beside it twice the longest one while a
+broker of another cluster starts on this machine. One that waits for a time limit of its own waits for 3 s and more."""
 REPEATED_MAX = 20
 """Of some thousand messages: what is a burst and what is not."""
 HELD_MAX = 128
@@ -118,7 +120,13 @@ def test_queues_and_a_broker_that_are_added_make_no_pause_and_no_burst(
         def queues_in_use() -> int:
             return sum(queue.max_offset > 0 for queue in admin.topic_stats(TOPIC))
 
-        start_ms = time.time_ns() // 1_000_000
+        calm_ms = now_ms()
+        with (
+            name_server(tmp_path / "other-namesrv") as other,
+            thermocline_broker(tmp_path / "other", name="broker-b", namesrv=other),
+        ):
+            load.wait_for_progress()  # beside a broker that starts, and has nothing to do with these clients
+        start_ms = now_ms()
         admin.create_topic(TOPIC, queue_nums=8, broker=broker.name, attributes={"message.type": "NORMAL"})
         wait_until(lambda: queues_in_use() == 8, what="the new queues get messages")
         with thermocline_broker(tmp_path / "second", name="broker-b", namesrv=namesrv):
@@ -127,5 +135,8 @@ def test_queues_and_a_broker_that_are_added_make_no_pause_and_no_burst(
             wait_until(lambda: queues_in_use() == 12, what="the second broker gets messages")
             load.wait_for_progress()
             load.finish()
-        assert max(load.longest_pauses_ms(start_ms).values()) <= PAUSE_MS_MAX, load.longest_pauses_ms(start_ms)
+        pauses_ms = load.longest_pauses_ms(start_ms)
+        machine_ms = load.longest_pauses_ms(calm_ms, start_ms)
+        late = {name: pause for name, pause in pauses_ms.items() if pause > PAUSE_MS_MAX + 2 * machine_ms[name]}
+        assert late == {}, machine_ms
         assert max(load.repeated().values()) <= REPEATED_MAX, load.repeated()

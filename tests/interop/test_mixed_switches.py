@@ -53,6 +53,8 @@ OF_OFFICIAL = {
     "syncBrokerMetadataPeriod": "1000",
     "checkSyncStateSetPeriod": "1000",
     "haSendHeartbeatInterval": "500",
+    # By default 3 s, as long as a check waits here: RocketMQ would ask for what was decided before it has its note.
+    "transactionOpBatchInterval": "500",
 }
 FOLLOWED_TIMEOUT_S = 60.0
 

@@ -16,7 +16,7 @@ import pytest
 from tests.interop.cluster import BROKER_NAME, OFFICIAL, THERMOCLINE
 from tests.interop.java_agent import JavaAgent
 from tests.interop.killable_broker import name_server
-from tests.interop.replica_brokers import FAST, FILE_SIZES, ReplicaBroker, log_end
+from tests.interop.replica_brokers import FAST, FILE_SIZES, ReplicaBroker, log_end, wait_routed
 from tests.interop.test_slave_metadata import ask
 from tests.waiting import wait_until
 from thermocline import ConsumeFromWhere, Message, Producer, PullConsumer
@@ -98,6 +98,7 @@ def test_consumers_go_on_at_our_slave(
         with master_of(kind, official_software, tmp_path / "master", namesrv) as (master, master_log):
             slave = stack.enter_context(ReplicaBroker(tmp_path / "slave", namesrv, "SLAVE", 1, slaveReadEnable="true"))
             asyncio.run(ask(master, RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC_FIELDS))
+            wait_routed(namesrv, TOPIC)
             first = send(namesrv, 0, CONSUMED)
             consume(namesrv, GROUP, first)
             rest = send(namesrv, CONSUMED, COUNT - CONSUMED)

@@ -17,6 +17,7 @@ from tests.interop.cluster import BROKER_NAME
 from tests.interop.go_agent import GoAgent
 from tests.interop.java_agent import JavaAgent
 from tests.interop.killable_broker import name_server
+from tests.interop.replica_brokers import wait_routed
 from tests.interop.test_slave_metadata import ask
 from tests.waiting import wait_until
 from thermocline import AdminClient, ConsumeFromWhere, Message, Producer, PullConsumer
@@ -106,6 +107,7 @@ def alone(official_software: OfficialSoftware, module_folder: Path) -> Iterator[
         answer_to(master.address, RequestCode.UPDATE_AND_CREATE_TOPIC, **fields)
         slave = start("SLAVE", 1)
         bodies = {f"message {number}".encode() for number in range(COUNT)}
+        wait_routed(namesrv, TOPIC)
         with Producer(group="SlaveReadsProducers", namesrv=namesrv) as producer:
             for body in sorted(bodies):
                 producer.send(Message(TOPIC, body))

@@ -80,6 +80,12 @@ def test_alone_it_confirms_what_it_has() -> None:
     assert master.set.in_sync_count == 1
 
 
+def test_puts_wait_unless_the_master_alone_is_enough() -> None:
+    assert Master().set.puts_wait
+    assert Master(needed=2).set.puts_wait
+    assert not Master(needed=1).set.puts_wait
+
+
 def test_a_slave_that_has_caught_up_joins() -> None:
     master = Master(end=100)
     master.connect(2)

@@ -7,6 +7,7 @@ from thermocline.remoting.errors import InvalidRequestError
 from thermocline.store.files import Readers
 from thermocline.tiered.cost import requests_per_hour_min
 from thermocline.tiered.ledger import FencingMode
+from thermocline.tiered.segments import FRAME_RAW_BYTES_MAX
 from thermocline.tiered.stores import check_store_url
 from thermocline.tiered.wrappers import StoreLimits
 
@@ -153,6 +154,12 @@ class TierConfig:
         if not 1 <= self.compression_level <= 19:
             raise InvalidRequestError(
                 "coldCompressionLevel is 1 to 19", setting="coldCompressionLevel", value=self.compression_level
+            )
+        if self.frame_bytes > FRAME_RAW_BYTES_MAX:
+            raise InvalidRequestError(
+                f"coldFrameBytes must be at most {FRAME_RAW_BYTES_MAX}, which readers take",
+                setting="coldFrameBytes",
+                value=self.frame_bytes,
             )
         if self.frame_bytes > self.segment_bytes:
             raise InvalidRequestError(

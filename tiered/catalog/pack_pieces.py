@@ -159,6 +159,8 @@ class PackPieces:
         return section
 
     def _add(self, key: SectionKey, section: Section) -> None:
+        if key in self._sections:
+            return  # read meanwhile with the whole footer
         self._sections[key] = section
         self.size_bytes += _memory_bytes(section)
         while self.size_bytes > self._bytes_max and len(self._sections) > 1:

@@ -17,6 +17,7 @@ from typing import ClassVar, TypeAlias, overload
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.tiered.catalog.catalog import TopicEntry
@@ -180,6 +181,15 @@ class QueueIndex:
         if position >= 0 and queue_offset < self.spans.ends[position]:
             return position
         return position + 1
+
+    def holds_between(self, offsets: Longs, begin_ms: int, end_ms: int) -> npt.NDArray[np.bool_]:
+        """Which of these offsets are held, readable, and in a span that may have records of a time in
+        [begin_ms, end_ms]."""
+        spans = self.spans
+        positions = np.searchsorted(spans.starts, offsets, side="right") - 1
+        is_wanted = ~spans.lost & (spans.max_store_ms >= begin_ms) & (spans.min_store_ms <= end_ms)
+        held: npt.NDArray[np.bool_] = (positions >= 0) & (offsets < spans.ends[positions]) & is_wanted[positions]
+        return held
 
     def first_reaching(self, timestamp_ms: int, *, start: int) -> int | None:
         """The first span from position `start` on whose newest record may be of a time or later."""

@@ -8,8 +8,8 @@
 What is deleted
   - Versions superseded for longer than the grace period, up to a checkpoint, and below every pinned version. First an
     entry raises `readable_from`, then their entries, checkpoints and the objects that only they name are deleted.
-  - Orphans, found by listing (a sweep): objects of *earlier* epochs that no readable version names. A writer commits
-    only objects of its own epoch, so no later version can name them: no clock is needed.
+  - Orphans, found by listing (a sweep, `orphan_search.py`): objects of *earlier* epochs that no readable version names.
+    A writer commits only objects of its own epoch, so no later version can name them: no clock is needed.
     State snapshots of earlier epochs are deleted too, except the newest two readable ones: a suspended writer may have
     written one after its successor's listing. Of this writer's own epoch, only snapshots that it wrote itself count:
     a foreign one is no reason to delete those that a recovery falls back to.
@@ -26,16 +26,15 @@ Belongs to the writer's loop. After a crash the next sweep finds the rest.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import msgspec
 
 from thermocline.remoting.errors import FencedError, ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog, CheckpointMark, LedgerChanges, LiveNames
+from thermocline.tiered.garbage.orphan_search import OrphanSearch
 from thermocline.tiered.ledger import HeadHint, LedgerWriter, Pin, find_entry, list_pins, load_head, write_hint
 from thermocline.tiered.objects import LedgerCorruptError
-from thermocline.tiered.segments import segment_id_of
 from thermocline.tiered.state import KEPT_COUNT, StateLog, StateName, find_superseded
 
 logger = logging.getLogger(__name__)
@@ -90,8 +89,16 @@ class GarbageCollector:
         due = self._unfinished or bool(self._writer.discarded)
         return due or self._grace_limit(catalog, now_ms) > catalog.readable_from
 
-    async def plan(self, *, now_ms: int, sweep: bool = False, grace_ms: int | None = None) -> GarbagePlan:
-        """What could be deleted now. `sweep` lists the whole prefix, and is needed once in a writer's life.
+    async def plan(
+        self,
+        *,
+        now_ms: int,
+        sweep: bool = False,
+        orphans: OrphanSearch | None = None,
+        grace_ms: int | None = None,
+    ) -> GarbagePlan:
+        """What could be deleted now. `sweep` adds what listings tell, and is needed once in a writer's life. `orphans`:
+        a search that has come to its end; without it a sweep makes one, in which no commit may be made.
 
         `grace_ms` replaces the ledger's grace period; with 0, readers of an older version without a pin may fail.
 
@@ -113,7 +120,9 @@ class GarbageCollector:
             else:
                 objects.update(dict.fromkeys(segment.keys, segment.stored_bytes // len(segment.keys)))
         if sweep:
-            objects |= {key: size_bytes async for key, size_bytes in self._orphans(live, kept)}
+            search = orphans if orphans is not None else OrphanSearch(writer)
+            await search.go_on()
+            objects |= search.found
             objects |= await self._old_states()
         entries, heads, buckets = await self._ledger_garbage(
             catalog, catalog.readable_from if needs_checkpoint else readable_from, sweep=sweep
@@ -183,18 +192,6 @@ class GarbageCollector:
     def _has_ended(self, pin: Pin, now_ms: int) -> bool:
         """Whether a pin has run out for good. While its version is readable, a pin may be renewed at any moment."""
         return pin.until_ms <= now_ms and pin.version < self._writer.catalog.readable_from
-
-    async def _orphans(self, live: LiveNames, kept: set[str]) -> AsyncIterator[tuple[str, int]]:
-        """Parts, packs and index objects of earlier epochs, neither live nor kept. Other names are left alone."""
-        writer = self._writer
-        keys = writer.keys
-        for prefix in (keys.topics_prefix, keys.packs_prefix, keys.indexes_prefix):
-            async for info in writer.store.list(prefix):
-                segment_id = segment_id_of(info.key)
-                if segment_id is None or segment_id.epoch >= writer.epoch:
-                    continue
-                if info.key not in kept and info.key not in live:
-                    yield info.key, info.size_bytes
 
     async def _old_states(self) -> dict[str, int]:
         """Superseded state snapshots of earlier epochs. StateLog deletes those of this writer's epoch."""

@@ -3,7 +3,8 @@
     in due time   objects removed for a grace period, at most a few times in each; once, by listing, the orphans of
                   earlier writers
     on demand     all removed objects at once, and all orphans that a listing finds
-Each waits until no commit is under way. While something of the ledger is damaged, nothing is deleted.
+Each waits until no commit is under way; listings for orphans do not, and in due time they go on from round to round.
+While something of the ledger is damaged, nothing is deleted.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.tiered.budgets import TierConfig
 from thermocline.tiered.garbage.garbage import GarbageCollector, GarbageReport
+from thermocline.tiered.garbage.orphan_search import OrphanSearch
 from thermocline.tiered.ledger import LedgerWriter
 from thermocline.tiered.state import StateLog
 
@@ -20,6 +22,9 @@ logger = logging.getLogger(__name__)
 
 COLLECTION_COST = 3
 """Listings and PUTs of a collection beside its commit: pins twice, the hint."""
+LISTED_AT_ONCE = 50_000
+"""Objects that a round lists, searching orphans: fifty requests, some seconds, so that sealing does not wait for all of
+a year's. Three millions are listed before the first scrub, to which an orphan is a finding."""
 COLLECTIONS_PER_GRACE = 24
 """How often garbage is collected at most: each collection reads the heads of all kept checkpoints, whose number grows
 with commits; and while a pin holds garbage, each collection finds the same."""
@@ -46,6 +51,7 @@ class GarbageRounds:
         self._clock = clock
         self._can_pay = can_pay
         self._collector = GarbageCollector(writer, states)
+        self._search = OrphanSearch(writer)
         self._has_swept = False
         self._error = ""
         self._not_before_ms = 0
@@ -58,9 +64,11 @@ class GarbageRounds:
             return
         if self._has_swept and not self._can_pay(COLLECTION_COST + self._cost_max):
             return
+        if not self._has_swept and not await self._search.go_on(keys_max=LISTED_AT_ONCE):
+            return
         async with self._changing:
             try:
-                plan = await self._collector.plan(now_ms=now_ms, sweep=not self._has_swept)
+                plan = await self._collector.plan(now_ms=now_ms, sweep=not self._has_swept, orphans=self._search)
             except CorruptDataError as error:
                 if str(error) != self._error:
                     logger.error("nothing is deleted from the bucket: %s", error)
@@ -69,7 +77,7 @@ class GarbageRounds:
                 return
             self._error = ""
             report = await self._collector.execute(plan, now_ms=now_ms)
-        self._has_swept = True
+        self._has_swept = self._has_swept or not report.held_by_pin
         if not plan.needs_checkpoint:  # else the next round continues
             self._not_before_ms = now_ms + self._config.grace_ms // COLLECTIONS_PER_GRACE
         if report.deleted_count:
@@ -87,12 +95,13 @@ class GarbageRounds:
 
     async def collect_now(self) -> GarbageReport:
         """Delete all unreferenced objects, without a grace period but respecting pins, and orphans found by listing."""
+        orphans = await self._found_orphans()
         async with self._changing:
             deleted = GarbageReport()
             # The first plan of a version without a checkpoint writes that, and leaves the ledger's garbage to the next.
             for is_last in (False, True):
                 now_ms = self._clock()
-                plan = await self._collector.plan(now_ms=now_ms, grace_ms=0, sweep=is_last)
+                plan = await self._collector.plan(now_ms=now_ms, grace_ms=0, sweep=is_last, orphans=orphans)
                 report = await self._collector.execute(plan, now_ms=now_ms)
                 deleted = GarbageReport(
                     deleted_count=deleted.deleted_count + report.deleted_count,
@@ -103,11 +112,17 @@ class GarbageRounds:
 
     async def sweep_orphans(self) -> None:
         """List the prefix once more, and delete unreferenced objects."""
+        orphans = await self._found_orphans()
         async with self._changing:
             # As in `collect_now`.
             for _ in range(2):
                 now_ms = self._clock()
-                plan = await self._collector.plan(now_ms=now_ms, sweep=True)
+                plan = await self._collector.plan(now_ms=now_ms, sweep=True, orphans=orphans)
                 await self._collector.execute(plan, now_ms=now_ms)
                 if not plan.needs_checkpoint:
                     break
+
+    async def _found_orphans(self) -> OrphanSearch:
+        search = OrphanSearch(self._writer)
+        await search.go_on()
+        return search

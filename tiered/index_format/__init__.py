@@ -7,6 +7,7 @@ from thermocline.tiered.index_format.index_object import IndexedPlace, IndexObje
 from thermocline.tiered.index_format.index_writer import FinishedIndex, IndexRange, IndexWriter, decode_index_footer
 from thermocline.tiered.index_format.key_pages import (
     BLOOM_BITS_PER_KEY,
+    FRAME_ENTRIES,
     KeyEntries,
     PageShape,
     index_hash,
@@ -17,6 +18,7 @@ from thermocline.tiered.index_format.key_pages import (
 __all__ = [
     "BLOOM_BITS_PER_KEY",
     "CHAPTER_RECORDS",
+    "FRAME_ENTRIES",
     "PLACES",
     "FinishedIndex",
     "IndexEntry",

@@ -21,7 +21,13 @@ from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.tiered.index_format.chapters import CHAPTER_RECORDS, PlaceRows, encode_chapter
 from thermocline.tiered.index_format.index_directory import DirectoryRows, encode_directory
 from thermocline.tiered.index_format.index_entry import IndexEntry, IndexGap
-from thermocline.tiered.index_format.key_pages import KeyEntries, PageShape, encode_pages
+from thermocline.tiered.index_format.key_pages import (
+    FRAMES_OF_PAGE_MAX,
+    KeyEntries,
+    PageEncoder,
+    PageShape,
+    encode_pages,
+)
 from thermocline.tiered.objects import SegmentFormatError, SegmentOffset, Spool
 from thermocline.tiered.segments import PartKind, SegmentId, decode_footer, encode_footer
 
@@ -81,10 +87,13 @@ class IndexWriter:
         self._rows = DirectoryRows([], [], [], [], [], [], [])
         self._key_count = 0
         self._next_page = 0
+        self._page: PageEncoder | None = None
+        """Of the page whose entries come in portions."""
 
     def add_pages(self, entries: KeyEntries, *, page_end: int) -> None:
         """All entries of the pages up to `page_end`, by hash; those of one hash newest first."""
         rows, start = self._rows, self._next_page
+        assert self._page is None
         assert start < page_end <= self._shape.page_count
         for page in encode_pages(self._shape, entries, page_start=start, page_end=page_end):
             for frame in page.frames:
@@ -96,8 +105,34 @@ class IndexWriter:
         self._key_count += len(entries)
         self._next_page = page_end
 
+    def add_to_page(self, entries: KeyEntries) -> None:
+        """Some entries of the next page alone, in order as those of `add_pages`; `end_page` follows the last ones."""
+        if self._page is None:
+            self._page = PageEncoder()
+        for frame in self._page.add(entries):
+            self._write_frame(frame)
+
+    def end_page(self) -> None:
+        """All entries of the page are in. SegmentFormatError if they are more than a page can have."""
+        page, self._page = self._page or PageEncoder(), None
+        for frame in page.finish():
+            self._write_frame(frame)
+        if len(page.first_hashes) > FRAMES_OF_PAGE_MAX:
+            raise SegmentFormatError("a page cannot have so many entries", entry_count=page.entry_count)
+        number = self._next_page
+        _of(self._rows.frames_of_page).append(len(page.first_hashes))
+        _of(self._rows.first_hashes).extend(page.first_hashes)
+        self._blooms.write(self._shape.build_blooms(page.hashes, page_start=number, page_end=number + 1))
+        self._key_count += page.entry_count
+        self._next_page += 1
+
+    def _write_frame(self, frame: bytes) -> None:
+        self._spool.write(frame)
+        _of(self._rows.frame_bytes).append(len(frame))
+
     def end_pages(self) -> None:
         """All keys are in; what follows are records."""
+        assert self._page is None
         assert self._next_page == self._shape.page_count
         self._blooms_start = self._spool.size_bytes
         if self._shape.page_count:

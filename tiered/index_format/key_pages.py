@@ -60,6 +60,11 @@ class KeyEntries(msgspec.Struct, frozen=True, kw_only=True):
         return KeyEntries(hashes=self.hashes[which], queue_ids=self.queue_ids[which], offsets=self.offsets[which])
 
     @classmethod
+    def empty(cls) -> KeyEntries:
+        """No entries."""
+        return cls(hashes=np.empty(0, np.uint32), queue_ids=np.empty(0, np.uint32), offsets=np.empty(0, np.int64))
+
+    @classmethod
     def joined(cls, parts: list[KeyEntries]) -> KeyEntries:
         """All of several."""
         return cls(
@@ -149,6 +154,42 @@ def encode_pages(shape: PageShape, entries: KeyEntries, *, page_start: int, page
             frames.append(compressor.compress(_encode_frame(part)))
             first.append(int(part.hashes[0]) if start > cuts[number] else 0)
         yield EncodedPage(frames, first)
+
+
+class PageEncoder:
+    """The frames of one page whose entries come in portions, in order: a page with a key of very many records."""
+
+    def __init__(self) -> None:
+        self._compressor = zstandard.ZstdCompressor(level=3, write_checksum=True)
+        self._waiting = KeyEntries.empty()
+        self._hashes: list[Hashes] = []
+        self.first_hashes: list[int] = []
+        """Of each frame, as in EncodedPage."""
+        self.entry_count = 0
+
+    def add(self, entries: KeyEntries) -> Iterator[bytes]:
+        """Add entries that follow those before; gives the frames that are full."""
+        self._hashes.append(np.unique(entries.hashes))
+        self.entry_count += len(entries)
+        entries = KeyEntries.joined([self._waiting, entries])
+        end = len(entries) - len(entries) % FRAME_ENTRIES
+        for start in range(0, end, FRAME_ENTRIES):
+            yield self._frame(entries.rows(slice(start, start + FRAME_ENTRIES)))
+        self._waiting = entries.rows(slice(end, None))
+
+    def finish(self) -> Iterator[bytes]:
+        """The last frame, if there is any entry left."""
+        if len(self._waiting):
+            yield self._frame(self._waiting)
+
+    @property
+    def hashes(self) -> Hashes:
+        """The different hashes of all entries."""
+        return np.unique(np.concatenate([np.empty(0, np.uint32), *self._hashes]))
+
+    def _frame(self, entries: KeyEntries) -> bytes:
+        self.first_hashes.append(int(entries.hashes[0]) if self.first_hashes else 0)
+        return self._compressor.compress(_encode_frame(entries))
 
 
 def _encode_frame(entries: KeyEntries) -> bytes:

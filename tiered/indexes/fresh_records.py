@@ -73,10 +73,23 @@ class FreshRecords(msgspec.Struct, frozen=True, kw_only=True):
     def find_key(self, life: Life, key: str) -> list[QueuePlace]:
         """Queue and offset of each record of this incarnation of a topic that may have the key, newest first; records
         with another key are rare."""
+        rows, runs = self._rows_of(life, key)
+        offsets = self.run_offsets[runs] + rows - self.run_rows[runs]
+        return list(zip(self.run_queues[runs].tolist(), offsets.tolist(), strict=True))
+
+    def has_key(self, life: Life, key: str) -> bool:
+        """Whether `find_key` would find any."""
+        return len(self._rows_of(life, key)[0]) > 0
+
+    def _rows_of(self, life: Life, key: str) -> tuple[Words, Longs]:
+        """The rows of a key, and the run of each: at once, as all records may have it."""
         wanted = np.uint32(index_hash(*life, key))
         first, last = np.searchsorted(self.hashes, wanted, "left"), np.searchsorted(self.hashes, wanted, "right")
-        found = [self._record(int(row)) for row in self.key_rows[first:last]]
-        return [(queue_id, offset) for of, queue_id, offset in found if of == life]
+        rows = self.key_rows[first:last]
+        runs: Longs = np.searchsorted(self.run_rows, rows, "right") - 1
+        numbers = self.run_incarnations[runs]
+        is_own = np.isin(numbers, [each for each in np.unique(numbers).tolist() if self.incarnations[each] == life])
+        return rows[is_own], runs[is_own]
 
     def find_place(self, place: PhysicalOffset) -> IndexedPlace | None:
         """The record stored at a place."""

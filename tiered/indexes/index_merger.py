@@ -1,9 +1,11 @@
 """IndexMerger: makes one index object of several that follow one another in the log. Commits nothing.
 
-    keys      slice by slice of the hashes: the entries of each input, the newest input first, sorted by hash (stably)
+    keys      slice by slice of the hashes: the entries of each input, the newest input first, sorted by hash (stably);
+              a page with a key of very many records is a slice that goes frame by frame
     places    chapter by chapter; small ones are joined, and expired records are omitted, as far as chapters show it
 
-Each input is fetched once, into the spool folder. A merge uses memory for one slice or one chapter. Belongs to the tier
+Each input is fetched once, into the spool folder. A merge uses memory for one slice, a few frames of each input, or one
+chapter. Belongs to the tier
 process's loop; decoding, sorting and compressing run in a worker thread.
 """
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,7 @@ from thermocline.remoting.errors import ObjectNotFoundError
 from thermocline.tiered.index_format import (
     BLOOM_BITS_PER_KEY,
     CHAPTER_RECORDS,
+    FRAME_ENTRIES,
     FinishedIndex,
     IndexEntry,
     IndexObject,
@@ -39,6 +42,10 @@ from thermocline.tiered.objects import SegmentFormatError
 from thermocline.tiered.wrappers import SpooledObject
 
 SLICE_ENTRIES = 1 << 18
+SLICE_ENTRIES_MAX = 8 * SLICE_ENTRIES
+"""Of a slice that is sorted in memory: slices are cut as if all keys had as many records."""
+FRAMES_AT_ONCE = 8
+"""Of one input, where entries go frame by frame."""
 
 
 class IndexMerger:
@@ -107,15 +114,30 @@ class IndexMerger:
             pages = -(-shape.page_count // slices)
             for page_start in range(0, shape.page_count, max(1, pages)):
                 page_end = min(page_start + pages, shape.page_count)
-                bounds = shape.first_hash(page_start), shape.first_hash(page_end)
-                parts = [await _entries_between(each, *bounds) for each in reversed(objects)]
-                await asyncio.to_thread(_add_slice, writer, parts, page_end)
+                await self._write_pages(writer, shape, objects, page_start=page_start, page_end=page_end)
             writer.end_pages()
             await self._write_chapters(writer, objects, cuts_ms)
             return await asyncio.to_thread(writer.finish, created_ms=self._clock())
         except BaseException:
             writer.close()
             raise
+
+    async def _write_pages(
+        self, writer: IndexWriter, shape: PageShape, objects: list[IndexObject], *, page_start: int, page_end: int
+    ) -> None:
+        first_hash, end_hash = shape.first_hash(page_start), shape.first_hash(page_end)
+        frame_count = sum(len(_frames_between(each, first_hash, end_hash)) for each in objects)
+        if frame_count * FRAME_ENTRIES <= SLICE_ENTRIES_MAX:
+            parts = [await _entries_between(each, first_hash, end_hash) for each in reversed(objects)]
+            await asyncio.to_thread(_add_slice, writer, parts, page_end)
+        elif page_end - page_start > 1:
+            middle = (page_start + page_end) // 2
+            await self._write_pages(writer, shape, objects, page_start=page_start, page_end=middle)
+            await self._write_pages(writer, shape, objects, page_start=middle, page_end=page_end)
+        else:
+            async for entries in _in_order([_Entries(each, first_hash, end_hash) for each in reversed(objects)]):
+                await asyncio.to_thread(writer.add_to_page, entries)
+            await asyncio.to_thread(writer.end_page)
 
     async def _write_chapters(
         self, writer: IndexWriter, objects: list[IndexObject], cuts_ms: Mapping[str, int]
@@ -185,24 +207,89 @@ class _ChapterJoiner:
         self._waiting, self._incarnations, self._count, self._newest_ms = [], {}, 0, 0
 
 
+class _Entries:
+    """The entries of one input of hashes [first_hash, end_hash), some frames at a time. `waiting`: those that were read
+    and not taken; none once all were taken."""
+
+    def __init__(self, index: IndexObject, first_hash: int, end_hash: int) -> None:
+        self.waiting = KeyEntries.empty()
+        self._index = index
+        self._hashes = first_hash, end_hash
+        self._frames = _frames_between(index, first_hash, end_hash)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether some are not read yet."""
+        return bool(self._frames)
+
+    @property
+    def last_hash(self) -> int:
+        """Of those that wait; entries of the same hash may follow."""
+        return int(self.waiting.hashes[-1])
+
+    async def fill(self) -> None:
+        """Read on if none waits."""
+        while not len(self.waiting) and self._frames:
+            frames, self._frames = self._frames[:FRAMES_AT_ONCE], self._frames[FRAMES_AT_ONCE:]
+            self.waiting = _cut(await self._index.frames(frames), *self._hashes)
+
+    def take_below(self, end_hash: int) -> KeyEntries:
+        """Take those that wait with a hash below this."""
+        taken, self.waiting = _cut(self.waiting, 0, end_hash), _cut(self.waiting, end_hash, 1 << 32)
+        return taken
+
+
+async def _in_order(inputs: list[_Entries]) -> AsyncIterator[KeyEntries]:
+    """All entries by hash, those of one hash in the order of the inputs, in portions of some frames."""
+    while True:
+        for each in inputs:
+            await each.fill()
+        waiting = [each for each in inputs if len(each.waiting)]
+        if not waiting:
+            return
+        border = min((each.last_hash for each in waiting if each.has_more), default=1 << 32)
+        parts = [each.take_below(border) for each in waiting]
+        if any(map(len, parts)):
+            yield _sorted(parts)
+            continue
+        # What comes first is of one hash, and in one input goes on behind what was read: one input after the other.
+        for each in inputs:
+            while len(entries := each.take_below(border + 1)):
+                yield entries
+                await each.fill()
+
+
+def _frames_between(index: IndexObject, first_hash: int, end_hash: int) -> range:
+    """The frames with the entries of hashes [first_hash, end_hash), and perhaps others."""
+    shape, directory = index.shape, directory_of(index.entry)
+    if not shape.page_count:
+        return range(0)
+    first = directory.frames_of_hash(shape.page_of(first_hash), first_hash)
+    last = directory.frames_of_hash(shape.page_of(end_hash - 1), end_hash - 1)
+    return range(first.start, last.stop)
+
+
 async def _entries_between(index: IndexObject, first_hash: int, end_hash: int) -> KeyEntries:
     """Entries of hashes [first_hash, end_hash)."""
-    shape, directory = index.shape, directory_of(index.entry)
-    empty = KeyEntries(hashes=np.empty(0, np.uint32), queue_ids=np.empty(0, np.uint32), offsets=np.empty(0, np.int64))
-    if not shape.page_count:
-        return empty
-    frames = directory.frames_of_pages(shape.page_of(first_hash), shape.page_of(end_hash - 1) + 1)
-    if not len(frames):
-        return empty
-    entries = await index.frames(frames)
+    frames = _frames_between(index, first_hash, end_hash)
+    return _cut(await index.frames(frames), first_hash, end_hash) if len(frames) else KeyEntries.empty()
+
+
+def _cut(entries: KeyEntries, first_hash: int, end_hash: int) -> KeyEntries:
+    """Those of hashes [first_hash, end_hash)."""
     start, end = np.searchsorted(entries.hashes.astype(np.int64), [first_hash, end_hash])
     return entries.rows(slice(int(start), int(end)))
 
 
 def _add_slice(writer: IndexWriter, parts: list[KeyEntries], page_end: int) -> None:
-    """Add the entries of one slice, those of the newest input first: a stable sort keeps this order."""
+    """Add the entries of one slice, those of the newest input first."""
+    writer.add_pages(_sorted(parts), page_end=page_end)
+
+
+def _sorted(parts: list[KeyEntries]) -> KeyEntries:
+    """By hash; a stable sort keeps the order of the parts, and within each."""
     joined = KeyEntries.joined(parts)
-    writer.add_pages(joined.rows(np.argsort(joined.hashes, kind="stable")), page_end=page_end)
+    return joined.rows(np.argsort(joined.hashes, kind="stable"))
 
 
 def _distinct_keys(entry: IndexEntry) -> int:

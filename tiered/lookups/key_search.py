@@ -1,11 +1,14 @@
 """KeySearch: records of a topic by id or key, newest first, from index objects and the segments they do not cover.
 
     sources, newest first -> indexes in memory exclude most of them -> candidates: queue, offset -> records, each
-    checked by key and store time -> at most `count_max`; older sources are not searched when they cannot matter
+    checked by key and store time -> at most `count_max`, and `bytes_max` unless the first alone is larger; older
+    sources are not searched when they cannot matter
 
-A unique id has its creation time within a month, but not the month. Sources of the minute after that time are searched
-first, those of the newest month before others, unless the wanted times begin with another one; then those of the hours
-around it, for producers in other time zones. Once the record is found, no other source is searched.
+A unique id has its creation time within a month, but not the month. When a message is looked for by its id, sources of
+the minute after that time are searched first, those of the newest month before others, unless the wanted times begin
+with another one; then those of the hours around it, for producers in other time zones. Once the record is found, no
+other source is searched. Messages with an id among their keys, as those of a trace, may be of any time: a lookup by key
+searches all sources, whatever the key looks like.
 
 Requests: one for an index object that its blooms do not exclude, none for what is newer and in memory
 (`lookup_memory.py`), then those of the record. Belongs to one event loop.
@@ -13,10 +16,12 @@ Requests: one for an index object that its blooms do not exclude, none for what 
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import logging
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Set
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
@@ -42,23 +47,40 @@ from thermocline.tiered.segments import SegmentReaders
 logger = logging.getLogger(__name__)
 
 CONCURRENCY_MAX = 8
+CANDIDATES_AT_ONCE = 256
+"""Others of the loop are served between so many."""
 
 Found = list[tuple[int, memoryview]]
 """Physical offset and bytes, newest first."""
 
 
 class KeyWanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Records of a topic whose id is `key`, or one of whose keys it is, stored in [begin_ms, end_ms]."""
+    """Records of a topic whose id is `key`, or one of whose keys it is, stored in [begin_ms, end_ms]. `is_unique`: the
+    key is asked for as an id, so that the records around its creation are enough if there are any."""
 
     topic: str
     key: str
     begin_ms: int
     end_ms: int
     count_max: int
+    bytes_max: int = 1 << 62
+    is_unique: bool = False
 
 
-RecordAt = Callable[[KeyWanted, QueuePlace], Awaitable[memoryview | None]]
-"""Returns the record at a queue offset; None when it is not held, or outside the wanted time by its segment."""
+class KeyRecords(Protocol):
+    """Reads the records of candidates."""
+
+    def in_time(self, wanted: KeyWanted, places: list[QueuePlace]) -> list[QueuePlace]:
+        """The places that are held, readable, and within the wanted time by their segments. Sends no request."""
+
+    async def record_at(
+        self, wanted: KeyWanted, place: QueuePlace, spans_read: set[tuple[int, int]]
+    ) -> memoryview | None:
+        """The record at a queue offset; None when it is not held, or outside the wanted time by its segment or frame.
+
+        `spans_read`: the spans that this lookup has read, by queue and start, which grows. The first record of one is
+        read by as few requests as possible, for the others of it what is fetched is kept.
+        """
 
 
 class KeySearch:
@@ -72,14 +94,16 @@ class KeySearch:
         self._tails = PackTails(store, pieces)
         self._memory = memory
 
-    async def find(self, catalog: Catalog, wanted: KeyWanted, record_at: RecordAt) -> Found:
+    async def find(self, catalog: Catalog, wanted: KeyWanted, records: KeyRecords) -> Found:
         """At most `count_max` records. Raises the store's errors and CorruptDataError."""
         entry = catalog.topics[wanted.topic]
         found = [each for each in await self._sources(catalog, entry) if _overlaps(each.source, wanted)]
         if not found or wanted.count_max <= 0:
             return []
-        search = _Search(self, catalog, entry, wanted, record_at)
+        search = _Search(self, catalog, entry, wanted, records)
         sources, times = [each.source for each in found], [each.store_times for each in found]
+        if not wanted.is_unique:
+            return await search.look_into(sources)
         windows = birth_windows(
             wanted.key, oldest_ms=min(least for least, _ in times), newest_ms=max(newest for _, newest in times)
         )
@@ -143,7 +167,7 @@ class KeySearch:
     def excludes(self, source: KeySource, key: str) -> bool:
         """Whether the indexes in memory show that the source does not have the key."""
         if isinstance(source, FreshSource):
-            return not source.records.find_key(source.life, key)
+            return not source.records.has_key(source.life, key)
         if not isinstance(source, IndexSource):
             return False
         pages = self._memory.blooms_of(source.index)
@@ -163,16 +187,19 @@ class _Search:
     """One lookup under way. `found` is never longer than wanted."""
 
     def __init__(
-        self, owner: KeySearch, catalog: Catalog, entry: TopicEntry, wanted: KeyWanted, record_at: RecordAt
+        self, owner: KeySearch, catalog: Catalog, entry: TopicEntry, wanted: KeyWanted, records: KeyRecords
     ) -> None:
         self._owner = owner
         self._catalog = catalog
         self._entry = entry
         self._wanted = wanted
-        self._record_at = record_at
+        self._records = records
+        self._spans_read: set[tuple[int, int]] = set()
         self._asked: set[str] = set()
         self._looked_into: set[str] = set()
         self._seen: set[QueuePlace] = set()
+        self._is_full = False
+        """No record that is older than those found belongs to the answer."""
         self.found: Found = []
 
     def not_asked(self, sources: list[KeySource]) -> list[KeySource]:
@@ -186,7 +213,7 @@ class _Search:
         waiting = [source for source in sources if not self._owner.excludes(source, wanted.key)]
         waiting.sort(key=lambda source: source.end_place, reverse=True)
         while waiting:
-            if len(self.found) >= wanted.count_max and self.found[-1][0] >= waiting[0].end_place:
+            if self._is_full and self.found[-1][0] >= waiting[0].end_place:
                 break
             batch, waiting = waiting[:CONCURRENCY_MAX], waiting[CONCURRENCY_MAX:]
             # When one record is enough, the newest source alone may be: the others are asked if it is not.
@@ -198,7 +225,9 @@ class _Search:
             waiting += [each for each in {source.name: source for source in more}.values() if self._is_new(each)]
             waiting.sort(key=lambda source: source.end_place, reverse=True)
             records = [item for answer in answers for item in answer.found]
-            self.found = heapq.nlargest(wanted.count_max, [*self.found, *records], key=lambda item: item[0])
+            newest = heapq.nlargest(wanted.count_max, [*self.found, *records], key=lambda item: item[0])
+            self.found = newest[: _fitting(newest, wanted.bytes_max)]
+            self._is_full |= len(self.found) < len(newest) or len(newest) == wanted.count_max
         return self.found
 
     def _is_new(self, source: KeySource) -> bool:
@@ -208,7 +237,7 @@ class _Search:
         """Matching records of one source, newest first; of an unreadable index object, those read so far."""
         answer = _Answer()
         candidates = source.find(self._wanted.key)
-        while len(answer.found) < self._wanted.count_max:
+        while not answer.is_full:
             try:
                 batch = await anext(candidates, None)
             except (CorruptDataError, ObjectNotFoundError) as error:
@@ -219,33 +248,53 @@ class _Search:
                 break
             if batch is None:
                 break
-            await self._look_at(batch, answer.found)
+            await self._look_at(batch, answer)
         return answer
 
-    async def _look_at(self, candidates: list[QueuePlace], found: Found) -> None:
-        wanted = self._wanted
-        for candidate in candidates:
+    async def _look_at(self, candidates: list[QueuePlace], answer: _Answer) -> None:
+        wanted, found = self._wanted, answer.found
+        # Of a key that very many records have, most may be of other times than the wanted.
+        for number, candidate in enumerate(self._records.in_time(wanted, candidates), start=1):
+            if number % CANDIDATES_AT_ONCE == 0:
+                await asyncio.sleep(0)
             if candidate in self._seen:
                 continue
             self._seen.add(candidate)
-            record = await self._record_at(wanted, candidate)
+            record = await self._records.record_at(wanted, candidate, self._spans_read)
             if record is None:
+                self._seen.discard(candidate)
                 continue
             message = decode_record(record, check_crc=False)
             is_in_time = wanted.begin_ms <= message.store_timestamp_ms <= wanted.end_ms
             # Other keys may share the hash.
             if is_in_time and (wanted.key == message.unique_key or wanted.key in (message.keys or "").split(" ")):
-                found.append((message.physical_offset, record))
-                if len(found) == wanted.count_max:
+                # A copy: a view would keep the frame or the part that it was read with, of up to some MiB, in memory.
+                found.append((message.physical_offset, memoryview(bytes(record))))
+                answer.size_bytes += len(record)
+                if len(found) == wanted.count_max or answer.size_bytes > wanted.bytes_max:
+                    answer.is_full = True
                     return
 
 
 @dataclass(slots=True)
 class _Answer:
-    """Records of one source, and the sources to search in its place if it is unreadable."""
+    """Records of one source, and the sources to search in its place if it is unreadable. `is_full`: its older records
+    are not needed."""
 
     found: Found = field(default_factory=list)
     instead: list[KeySource] = field(default_factory=list)
+    size_bytes: int = 0
+    is_full: bool = False
+
+
+def _fitting(found: Found, bytes_max: int) -> int:
+    """How many records fit, at least one if there is any."""
+    size_bytes = 0
+    for count, (_, record) in enumerate(found):
+        size_bytes += len(record)
+        if count and size_bytes > bytes_max:
+            return count
+    return len(found)
 
 
 def _overlaps(source: KeySource, wanted: KeyWanted) -> bool:

@@ -193,11 +193,12 @@ class PackTails:
         tail = memoryview(await self._store.get_range(pack.key, start=start, end=SegmentOffset(pack.object_bytes)))
         everything = self.pieces.in_tail(pack, tail)
         self.pieces.keep(pack, everything, topic)
-        found = [
-            (piece, bytes(tail[piece.idx.start - start : piece.idx.end - start]))
-            for piece in everything
-            if piece.topic == topic
-        ]
+        found: list[tuple[SegmentEntry, bytes]] = []
+        for piece in everything:
+            if piece.topic == topic:
+                idx = bytes(tail[piece.idx.start - start : piece.idx.end - start])
+                piece.idx.check(idx)
+                found.append((piece, idx))
         if name not in self._kept:
             self._kept[name] = found
             self._kept_bytes += _size(found)

@@ -8,8 +8,9 @@ Expired records and those of deleted topics are omitted. All objects are under i
 it is returned, and given up if anything fails; the caller commits it in place of the plan's packs, or gives it up.
 A merge uses memory for one buffer a pack and for the pieces of one topic, and disk for the packs that it has begun; it
 waits for its shares of the budgets (tier_budgets.py). Buffers take at most half of one, files half of the other, so
-that sealing goes on beside it. Belongs to the tier process's loop, where one merge runs at a time; decompressing and
-compressing run in a worker thread.
+that sealing goes on beside it. To a segment that does not fit beside the buffers the merge gives way before its next
+piece: buffers are freed, and filled again later. Belongs to the tier process's loop, where one merge runs at a time;
+decompressing and compressing run in a worker thread.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import asyncio
 import contextlib
 import functools
 import heapq
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -131,10 +132,12 @@ class PackMerger:
     ) -> MergeResult:
         result = MergeResult(packs_out=tuple(pack.pack_id for pack in plan.packs))
         outputs = _Outputs(self._writer, plan, result, folder=self._spool_folder, clock=self._clock, fresh=self._fresh)
+        streams = [PieceStream(self._writer.store, pack, buffer_bytes=buffer_bytes) for pack in plan.packs]
+        held = _Held(streams, held_bytes)
         try:
-            async with contextlib.aclosing(self._topics(plan, catalog, rules, result, buffer_bytes)) as topics:
+            async with contextlib.aclosing(self._topics(streams, catalog, rules, result)) as topics:
                 async for places in topics:
-                    await self._rewrite_topic(places, rules, outputs, held_bytes=held_bytes)
+                    await self._rewrite_topic(places, rules, outputs, held)
             await outputs.finish()
         except BaseException:
             outputs.give_up()
@@ -142,7 +145,7 @@ class PackMerger:
         return result
 
     async def _topics(
-        self, plan: MergePlan, catalog: Catalog, rules: MergeRules, result: MergeResult, buffer_bytes: int
+        self, streams: Sequence[PieceStream], catalog: Catalog, rules: MergeRules, result: MergeResult
     ) -> AsyncGenerator[list[PiecePlace], None]:
         """The pieces to keep of each topic, topics in the order of packs."""
 
@@ -155,10 +158,9 @@ class PackMerger:
             result.left_out_bytes += entry.stored_bytes
             return False
 
-        iterators: list[AsyncIterator[PiecePlace]] = []
-        for pack in plan.packs:
-            stream = PieceStream(self._writer.store, pack, buffer_bytes=buffer_bytes)
-            iterators.append(stream.pieces(functools.partial(is_wanted, pack.pack_id)))
+        iterators: list[AsyncIterator[PiecePlace]] = [
+            stream.pieces(functools.partial(is_wanted, stream.pack.pack_id)) for stream in streams
+        ]
         heads: list[tuple[tuple[int, str], int, PiecePlace]] = []
 
         async def advance(number: int) -> None:
@@ -177,9 +179,7 @@ class PackMerger:
                 await advance(number)
             yield places
 
-    async def _rewrite_topic(
-        self, places: list[PiecePlace], rules: MergeRules, outputs: _Outputs, *, held_bytes: int
-    ) -> None:
+    async def _rewrite_topic(self, places: list[PiecePlace], rules: MergeRules, outputs: _Outputs, held: _Held) -> None:
         topic = places[0].entry.topic
         total_bytes = sum(place.entry.raw_bytes for place in places)
         is_own = total_bytes >= rules.own_bytes
@@ -188,7 +188,8 @@ class PackMerger:
             raw_bytes = sum(entry.raw_bytes for entry in stretch)
             folder = self._spool_folder if raw_bytes >= LARGE_PIECE_BYTES else None
             memory_bytes = sum(entry.stored_bytes for entry in stretch) + (raw_bytes if folder is None else 0)
-            async with self._budgets.uploads.hold(memory_bytes, own_bytes=held_bytes):
+            await held.give_way(self._budgets)
+            async with self._budgets.uploads.hold(memory_bytes, own_bytes=held.size_bytes):
                 pieces: list[PieceBytes] = []
                 for entry in stretch:
                     log, cq = await by_id[entry.segment_id].parts()
@@ -234,6 +235,20 @@ def _held_bytes(plan: MergePlan, buffer_bytes: int) -> int:
     footers_bytes = sum(pack.object_bytes - pack.footer_start for pack in packs)
     written_bytes = RECORD_MEMORY_BYTES * _open_part(plan, sum(pack.record_count for pack in packs))
     return len(packs) * (buffer_bytes + COLUMNS_BUFFER_BYTES) + footers_bytes + written_bytes
+
+
+class _Held(msgspec.Struct, frozen=True):
+    """The share of memory that a merge holds from beginning to end, most of it for these buffers."""
+
+    streams: Sequence[PieceStream]
+    size_bytes: int
+
+    async def give_way(self, budgets: TierBudgets) -> None:
+        """Let those have it that wait for memory, if any; between two pieces, when no buffer is in use."""
+        if budgets.uploads.waiting_count:
+            for stream in self.streams:
+                stream.forget()
+            await budgets.uploads.give_way(self.size_bytes)
 
 
 class _Outputs:

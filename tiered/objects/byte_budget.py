@@ -2,7 +2,8 @@
 
 First come, first served: small shares do not overtake a large one. A share larger than the whole budget is granted
 when no other share is held: so it makes progress, alone. A cancelled waiter gives up its place. Only one user may hold
-a share and request another (`own_bytes`): two would wait for each other.
+a share and request another (`own_bytes`): two would wait for each other. Its request goes before all that wait: the
+first of them may be too large to fit beside the share that this user holds until it gets the other.
 Belongs to one event loop.
 """
 
@@ -51,13 +52,29 @@ class ByteBudget:
             assert self.used_bytes >= 0
             self._serve()
 
+    async def give_way(self, size_bytes: int) -> None:
+        """Let those that wait have a share of this size that the caller holds, and take it again behind them. It must
+        not be in use meanwhile. Cancelling is safe."""
+        if not self._waiting:
+            return
+        self.used_bytes -= size_bytes
+        self._serve()
+        try:
+            await self._acquire(size_bytes, 0)
+        except BaseException:
+            self.used_bytes += size_bytes  # its holder gives it back
+            raise
+
     async def _acquire(self, size_bytes: int, own_bytes: int) -> None:
-        if not self._waiting and self._fits(size_bytes, own_bytes):
+        if (own_bytes or not self._waiting) and self._fits(size_bytes, own_bytes):
             self.used_bytes += size_bytes
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         place = turn, size_bytes, own_bytes
-        self._waiting.append(place)
+        if own_bytes:
+            self._waiting.appendleft(place)
+        else:
+            self._waiting.append(place)
         try:
             await turn
         except asyncio.CancelledError:

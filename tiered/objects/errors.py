@@ -17,7 +17,8 @@ class ForeignLedgerError(InvalidRequestError):
 
 class UnfitStoreError(InvalidRequestError):
     """No broker is to run on the store as it is set up: it would let two writers commit with the fencing that is chosen
-    (the message names what to choose), or an option of its URL cannot be used on this machine."""
+    (the message names what to choose), an option of its URL cannot be used on this machine, or it lacks the ledger
+    that this broker has written, or that holds more than the broker's log."""
 
 
 class VersionExpiredError(InvalidRequestError):

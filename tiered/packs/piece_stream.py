@@ -59,6 +59,11 @@ class PieceStream:
                 if is_wanted(entry):
                     yield PiecePlace(entry, self)
 
+    def forget(self) -> None:
+        """Free the buffers: what of them is still to be read is fetched again."""
+        self._logs.forget()
+        self._columns.forget()
+
     async def read(self, part: PartLocator) -> memoryview:
         """A `.log` part."""
         return await self._logs.read(part.start, part.end, behind=self._logs_end)
@@ -77,6 +82,10 @@ class _ForwardBuffer:
         self._buffer_bytes = buffer_bytes
         self._data = memoryview(b"")
         self._start = 0
+
+    def forget(self) -> None:
+        """Free the bytes that were fetched ahead."""
+        self._data = memoryview(b"")
 
     async def read(self, start: SegmentOffset, end: SegmentOffset, *, behind: SegmentOffset) -> memoryview:
         """Bytes [start, end); no more is read than up to `behind`."""

@@ -180,12 +180,31 @@ class ColdReader:
         return await self._lookups.view(physical_offset, cut_ms=cut_ms)
 
     async def query_key(
-        self, topic: str, key: str, *, begin_ms: int, end_ms: int, count_max: int, cut_ms: int
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin_ms: int,
+        end_ms: int,
+        count_max: int,
+        cut_ms: int,
+        bytes_max: int = 1 << 62,
+        is_unique: bool = False,
     ) -> list[memoryview]:
-        """Records with that id or key and a store time in [begin_ms, end_ms], newest first, at most `count_max`."""
+        """Records with that id or key and a store time in [begin_ms, end_ms], newest first, at most `count_max`, and
+        `bytes_max` unless the first alone is larger.
 
-        wanted = KeyWanted(topic=topic, key=key, begin_ms=max(begin_ms, cut_ms), end_ms=end_ms, count_max=count_max)
-
+        `is_unique`: the key is asked for as an id, and not all records need be found: see `lookups/key_search.py`.
+        """
+        wanted = KeyWanted(
+            topic=topic,
+            key=key,
+            begin_ms=max(begin_ms, cut_ms),
+            end_ms=end_ms,
+            count_max=count_max,
+            bytes_max=bytes_max,
+            is_unique=is_unique,
+        )
         return await self._checked(topic, lambda: self._lookups.find_by_key(wanted))
 
     async def load_lookups(self) -> None:

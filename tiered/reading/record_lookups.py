@@ -10,8 +10,11 @@ part the frames around the record; the ledger has their positions. Belongs to on
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Set
+
+import numpy as np
 
 from thermocline.remoting.errors import (
     CorruptDataError,
@@ -94,7 +97,7 @@ class RecordLookups:
         catalog = self._catalog()
         if wanted.topic not in catalog.topics:
             return []
-        found = await self._key_search.find(catalog, wanted, self._record_at)
+        found = await self._key_search.find(catalog, wanted, self)
         if not found:
             lost_by_key(catalog.topics[wanted.topic], key=wanted.key, begin_ms=wanted.begin_ms, end_ms=wanted.end_ms)
         return [record for _, record in found]
@@ -103,13 +106,29 @@ class RecordLookups:
         """Drop the cached content of these objects."""
         self._key_search.forget(keys)
 
-    async def _record_at(self, wanted: KeyWanted, at: QueuePlace) -> memoryview | None:
-        """The record at a queue offset; None when it is not held, lost, or outside the wanted time by its segment."""
-        queue_id, offset = at
+    def in_time(self, wanted: KeyWanted, places: list[QueuePlace]) -> list[QueuePlace]:
+        """See KeyRecords."""
+        queue_ids, offsets = np.array(places, np.int64).reshape(-1, 2).T
+        is_in_time = np.zeros(len(places), np.bool_)
+        for queue_id in np.unique(queue_ids).tolist():
+            queue = self._queue_of(wanted.topic, queue_id)
+            if queue is not None:
+                own = queue_ids == queue_id
+                is_in_time[own] = queue.holds_between(offsets[own], wanted.begin_ms, wanted.end_ms)
+        return list(itertools.compress(places, is_in_time.tolist()))
+
+    async def record_at(
+        self, wanted: KeyWanted, place: QueuePlace, spans_read: set[tuple[int, int]]
+    ) -> memoryview | None:
+        """See KeyRecords. None also of a lost record."""
+        queue_id, offset = place
         queue = self._queue_of(wanted.topic, queue_id)
         if queue is None or not queue.start_offset <= offset < queue.end_offset:
             return None
         position = queue.position_of(offset)
+        name = queue_id, int(queue.spans.starts[position])
+        is_first = name not in spans_read
+        spans_read.add(name)
 
         def is_there(run: QueueRun) -> bool:
             is_in_time = run.max_store_ms >= wanted.begin_ms and run.min_store_ms <= wanted.end_ms
@@ -118,15 +137,21 @@ class RecordLookups:
         found = queue.spans[position]
         if found.quarantine is not None or not is_there(found.run):
             return None
-        if isinstance(found, PackedSpan) and not self._pieces.has(found.pack, found.topic):
+        if isinstance(found, PackedSpan) and is_first and not self._pieces.has(found.pack, found.topic):
             record = await self._record_in_pack(found, offset)
             if record is not None:
                 return record
         span = await self._span_at(queue, position)
         if not is_there(span.run):
             return None
-        frame = await frame_at(span.segment, span.run, offset, self._readers, self._cache)
-        return frame.slice(offset, offset + 1)
+        if is_first:
+            frame = await frame_at(span.segment, span.run, offset, self._readers, self._cache)
+            return frame.slice(offset, offset + 1)
+        reader = self._readers.of(span.segment)
+        info = (await reader.frame_table()).frame_of(span.run, offset)
+        if info.max_store_ms < wanted.begin_ms or info.min_store_ms > wanted.end_ms:
+            return None
+        return (await self._cache.get(reader, info)).slice(offset, offset + 1)
 
     async def _record_in_pack(self, span: PackedSpan, offset: QueueOffset) -> memoryview | None:
         """A record by the piece's position in the ledger; None when the ledger does not have it or the data there is
@@ -159,5 +184,5 @@ class RecordLookups:
         if entry is None or entry.deleted or entry.incarnation != incarnation:
             return None
         wanted = KeyWanted(topic=topic, key="", begin_ms=cut_ms(topic), end_ms=END_OF_TIME_MS, count_max=1)
-        record = await self._record_at(wanted, (place.queue_id, place.offset))
+        record = await self.record_at(wanted, (place.queue_id, place.offset), set())
         return record if record is not None and store_timestamp_at(record, 0) >= wanted.begin_ms else None

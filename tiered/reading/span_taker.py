@@ -30,6 +30,7 @@ from thermocline.tiered.segments import DecodedFrame, FrameInfo, LogFooter, Segm
 
 logger = logging.getLogger(__name__)
 
+SCAN_RECORDS = 8_192
 SCAN_RECORDS_MAX = 65_536
 MATCH_RECORDS_MAX = 8_192
 MATCH_FRAMES_MAX = 4
@@ -122,31 +123,36 @@ class SpanTaker:
         """Take the records of one span whose tags code matches in the columns; only their frames are read."""
         assert request.tags_codes is not None
         run, reader = span.run, self._readers.of(span.segment)
-        scan_end = min(run.end_offset, taken.next_offset + SCAN_RECORDS_MAX)
-        columns = await reader.columns(run.queue_id, start_offset=taken.next_offset, end_offset=scan_end)
         # A unit of a consume queue holds 64 bits, a subscription compares the lower 32.
         codes = np.array(sorted(request.tags_codes), np.int32)
-        matching = np.flatnonzero(np.isin(columns.tags_codes.astype(np.int32), codes))
-        offsets = cast(list[QueueOffset], (matching + taken.next_offset).tolist())
-        footer = await reader.frames_for_records() if offsets else None
+        scan_end = min(run.end_offset, taken.next_offset + SCAN_RECORDS_MAX)
         frame: DecodedFrame | None = None
-        for queue_offset in offsets:
-            assert footer is not None
+        while taken.next_offset < scan_end:
+            start, end = taken.next_offset, min(scan_end, taken.next_offset + SCAN_RECORDS)
+            if taken.message_count and not reader.has_columns(run.queue_id, start_offset=start, end_offset=end):
+                return
+            columns = await reader.columns(run.queue_id, start_offset=start, end_offset=end, ahead_offset=scan_end)
+            matching = np.flatnonzero(np.isin(columns.tags_codes.astype(np.int32), codes))
+            offsets = cast(list[QueueOffset], (matching + start).tolist())
+            footer = await reader.frames_for_records() if offsets else None
+            for queue_offset in offsets:
+                assert footer is not None
+                if not taken.has_room:
+                    return
+                if frame is None or queue_offset >= frame.end_offset:
+                    info = footer.frame_of(run, queue_offset)
+                    if info.max_store_ms < request.cut_ms:
+                        continue
+                    if taken.message_count and not self._cache.is_ready(reader, info):
+                        taken.next_offset = queue_offset
+                        return
+                    ahead = self._of_small_part(reader, footer, info)
+                    frame = await self._cache.get(reader, info, ahead=ahead, owner=taken.reader)
+                taken.next_offset = queue_offset
+                taken.add_visible(frame, queue_offset + 1)
             if not taken.has_room:
                 return
-            if frame is None or queue_offset >= frame.end_offset:
-                info = footer.frame_of(run, queue_offset)
-                if info.max_store_ms < request.cut_ms:
-                    continue
-                if taken.message_count and not self._cache.is_ready(reader, info):
-                    taken.next_offset = queue_offset
-                    return
-                ahead = self._of_small_part(reader, footer, info)
-                frame = await self._cache.get(reader, info, ahead=ahead, owner=taken.reader)
-            taken.next_offset = queue_offset
-            taken.add_visible(frame, queue_offset + 1)
-        if taken.has_room:
-            taken.next_offset = scan_end
+            taken.next_offset = end
 
     def _of_small_part(self, reader: SegmentReader, footer: LogFooter, info: FrameInfo) -> list[FrameInfo]:
         """The other frames of a small part: one request fetches all, as its other queues will be read soon too."""

@@ -2,6 +2,9 @@
 
 Source: the error codes of the S3 API; AWS answers racing conditional writes with 409 ConditionalRequestConflict, which
 means "nothing was written, try again".
+
+A 404 counts as a missing object only when its body is S3's error NoSuchKey. A load balancer without a server behind it
+answers 404, too: through it a ledger would look collected. An answer to HEAD has no body: see `S3ObjectStore.head`.
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, 
 from thermocline.remoting.errors import MQError, ObjectNotFoundError, ObjectStoreUnavailableError, SegmentSizeError
 from thermocline.tiered.objects import AlreadyExistsError, ObjectStoreRefusedError, UntrustedStoreError
 
-NOT_FOUND_CODES = frozenset({"404", "NoSuchKey", "NotFound"})
+NOT_FOUND_CODES = frozenset({"NoSuchKey", "NotFound"})
+UNNAMED_CODES = frozenset({"", "404"})
+"""What the client library makes of a 404 whose body is no error of S3."""
 EXISTS_CODES = frozenset({"412", "PreconditionFailed"})
 RANGE_CODES = frozenset({"416", "InvalidRange"})
 NOT_IMPLEMENTED = 501
@@ -92,8 +97,11 @@ def from_client_error(error: ClientError, key: str, **place: object) -> MQError:
     response: dict[str, Any] = dict(error.response)
     code = str(response.get("Error", {}).get("Code", ""))
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    if code in NOT_FOUND_CODES:
+    is_unnamed = status == 404 and code in UNNAMED_CODES
+    if code in NOT_FOUND_CODES or (is_unnamed and error.operation_name == "HeadObject"):
         return ObjectNotFoundError("there is no such object", key=key)
+    if is_unnamed:
+        return ObjectStoreUnavailableError("a 404 that is no answer of an object store", **place, key=key)
     if code in EXISTS_CODES or status == 412:
         return AlreadyExistsError(key=key)
     if code in RANGE_CODES or status == 416:

@@ -55,6 +55,7 @@ MIB = 1024 * 1024
 DELETE_KEYS_MAX = 1000
 NO_LISTING = frozenset({"ResponseMetadata", "RequestCharged"})
 """All that the client has of an answer without content. A listing has its name or says whether it is cut."""
+NO_OBJECT = "the answer is no object"
 INLINE_BYTES_MAX = 256 * 1024
 """Bodies up to this size are hashed and sent in place, larger ones by a helper thread and in pieces."""
 
@@ -160,9 +161,19 @@ class S3ObjectStore:
 
     async def head(self, key: str) -> ObjectInfo:
         """See ObjectStore."""
-        with self._translated(key):
-            answer = await self._client.head_object(Bucket=self._bucket, Key=self.full_key(key))
-        return _info(key, answer, size_bytes=answer["ContentLength"])
+        try:
+            with self._translated(key):
+                answer = await self._client.head_object(Bucket=self._bucket, Key=self.full_key(key))
+        except ObjectNotFoundError:
+            # It has no body, so it may be a load balancer's. A GET tells.
+            with contextlib.suppress(SegmentSizeError), self._translated(key):
+                await self._get(key, Range="bytes=0-0")
+            raise ObjectStoreUnavailableError("a HEAD finds no object, a GET does", key=key) from None
+        _text_of(answer, "ETag", key, NO_OBJECT)
+        size_bytes = answer.get("ContentLength")
+        if size_bytes is None:
+            raise ObjectStoreUnavailableError(NO_OBJECT, key=key, missing="ContentLength")
+        return _info(key, answer, size_bytes=size_bytes)
 
     async def put(self, key: str, data: Data) -> None:
         """See ObjectStore."""
@@ -183,19 +194,28 @@ class S3ObjectStore:
         request: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
         if start_after:
             request["StartAfter"] = self._prefix + start_after
+        first_key = ""
         while True:
             with self._translated(prefix):
                 answer = await self._client.list_objects_v2(**request)
             if answer.keys() <= NO_LISTING:
                 # To take it for a listing without objects would pass over pins, ballots and state.
                 raise ObjectStoreUnavailableError("the answer is no listing", key=prefix)
-            for item in answer.get("Contents", ()):
+            items = answer.get("Contents", ())
+            if items and items[0]["Key"] == first_key:
+                # A store that passes over the token would be listed for ever.
+                raise ObjectStoreUnavailableError("a listing begins again instead of going on", key=prefix)
+            first_key = items[0]["Key"] if items else first_key
+            for item in items:
                 key = item["Key"].removeprefix(self._prefix)
                 if key > start_after:
                     yield _info(key, item, size_bytes=item["Size"])
             if not answer.get("IsTruncated"):
                 return
-            request["ContinuationToken"] = _next_of(answer, "NextContinuationToken", prefix)
+            token = _next_of(answer, "NextContinuationToken", prefix)
+            if token == request.get("ContinuationToken"):
+                raise ObjectStoreUnavailableError("a listing does not go on", key=prefix)
+            request["ContinuationToken"] = token
 
     async def delete(self, key: str) -> None:
         """See ObjectStore."""
@@ -255,7 +275,8 @@ class S3ObjectStore:
         answer = await self._client.get_object(Bucket=self._bucket, Key=self.full_key(key), **extra)
         async with answer["Body"] as body:
             data: bytes = await body.read()
-        if len(data) != answer["ContentLength"]:
+        _text_of(answer, "ETag", key, NO_OBJECT)
+        if len(data) != answer.get("ContentLength", len(data)):  # some do not say, and send chunks, whose end shows
             raise ObjectStoreUnavailableError("the answer was cut short", key=key, size_bytes=len(data))
         content_range = answer.get("ContentRange", "")
         total = content_range.rpartition("/")[2]
@@ -382,6 +403,7 @@ def _raise_delete_failure(failure: dict[str, Any]) -> None:
 
 
 def _info(key: str, item: dict[str, Any], *, size_bytes: int) -> ObjectInfo:
-    modified_ms = int(item["LastModified"].timestamp() * 1000)
+    modified = item.get("LastModified")
+    modified_ms = int(modified.timestamp() * 1000) if modified is not None else 0
     etag = item.get("ETag", "").strip('"')  # some list objects without
     return ObjectInfo(key=key, size_bytes=size_bytes, etag=etag, modified_ms=modified_ms)

@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 PLAN_UNITS_MAX = 1_000_000
 PLAN_UNITS_PER_QUEUE_MIN = 1_000
+UNREADABLE_TOLD = 100
+"""After so many attempts, of which each round makes at least one, a queue that cannot be read is not being deleted."""
 
 
 class SealPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,7 +146,8 @@ class SealBacklog:
         self._log_min_offset = log_min_offset
         self._topics: dict[str, TopicProgress] = {}
         self._changed: set[tuple[str, int]] = set()
-        self._unreadable: set[tuple[str, int]] = set()
+        self._unreadable: dict[tuple[str, int], int] = {}
+        """Queues that cannot be read, and how often this was tried."""
         self._reported_offset = LOG_START
 
     @property
@@ -207,8 +210,8 @@ class SealBacklog:
 
     def account(self) -> None:
         """Count the bytes of records reported since the last call; reads the units of changed queues."""
-        changed, self._changed = self._changed | self._unreadable, set()
-        reported, self._unreadable = self._unreadable, set()
+        changed, self._changed = self._changed | self._unreadable.keys(), set()
+        reported, self._unreadable = self._unreadable, {}
         for topic, queue_id in changed:
             progress = self._topics.get(topic)
             queue = progress.queues.get(queue_id) if progress is not None else None
@@ -218,9 +221,16 @@ class SealBacklog:
                 self._account_queue(topic, queue_id, queue)
             except (ObjectNotFoundError, CorruptDataError) as error:
                 # Mostly its topic was deleted, which will be reported; until then it holds back local deletion.
-                if (topic, queue_id) not in reported:
+                count = self._unreadable[topic, queue_id] = reported.get((topic, queue_id), 0) + 1
+                if count == 1:
                     logger.info("queue cannot be read topic=%s queue_id=%d: %s", topic, queue_id, error)
-                self._unreadable.add((topic, queue_id))
+                elif count == UNREADABLE_TOLD:
+                    logger.error(
+                        "queue cannot be read, so no local file of any topic is deleted topic=%s queue_id=%d: %s",
+                        topic,
+                        queue_id,
+                        error,
+                    )
 
     def _account_queue(self, topic: str, queue_id: int, queue: QueueProgress) -> None:
         start = max(queue.accounted_offset, queue.first_waiting_offset)

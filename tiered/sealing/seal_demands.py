@@ -3,7 +3,8 @@
 asked      waits for the next round, which is to begin at once
 taken      by a round: it seals the requested topics, whatever their size and age
 given back when the round fails: the next one takes them again, with the outcomes so far
-done       when the round ends: each call returns the segments and packs that were committed for it
+done       when the round ends: each call returns the segments and packs that were committed for it; it fails if some of
+           its records could not be read: who seals before a disk is given away must not believe that all is committed
 
 While the store is away rounds fail, and calls wait: WAITING_MAX at a time, further ones are refused. A call that is
 cancelled is forgotten.
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from thermocline.remoting.errors import BrokerBusyError, InvalidRequestError, UnavailableError
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.tiered.sealing.pack_sealer import SealedPack
 from thermocline.tiered.sealing.seal_backlog import SealBacklog
 from thermocline.tiered.segments import SegmentEntry
@@ -56,7 +58,7 @@ class SealDemands:
 
         Raises:
             InvalidRequestError: The topic is not tiered.
-            UnavailableError: The hot process has not reported the topic yet.
+            UnavailableError: The hot process has not reported the topic yet, or some of the records cannot be read.
             BrokerBusyError: Too many calls wait.
         """
         self._forget_cancelled()
@@ -94,6 +96,8 @@ class TakenDemands:
     def __init__(self, backlog: SealBacklog, demands: list[_Demand]) -> None:
         self._backlog = backlog
         self.demands = demands
+        self._wanted = self._demanded_ends() if demands else {}
+        """Topic -> its incarnation, and the end of each queue that it had when the round began."""
 
     @property
     def named(self) -> frozenset[str]:
@@ -135,11 +139,45 @@ class TakenDemands:
                     )
                 )
 
-    def done(self) -> None:
-        """The round has ended: let the waiting calls return."""
+    def done(self, *, flush_offset: PhysicalOffset) -> None:
+        """The round has ended, which sealed up to `flush_offset`: let the waiting calls return. They fail when records
+        are left that they have asked for."""
+        left = [topic for topic in self._wanted if self._is_left(topic, flush_offset)]
         for demand in self.demands:
-            if not demand.done.done():
+            if demand.done.done():
+                continue
+            missing = [topic for topic in left if demand.topics is None or topic in demand.topics]
+            if missing:
+                demand.done.set_exception(
+                    UnavailableError(
+                        "not all is sealed: local files of some topics cannot be read, as the log says",
+                        topics=len(missing),
+                        first=missing[0],
+                    )
+                )
+            else:
                 demand.done.set_result(demand.outcomes)
+
+    def _demanded_ends(self) -> dict[str, tuple[int, dict[int, QueueOffset]]]:
+        is_all, named = any(demand.topics is None for demand in self.demands), self.named
+        return {
+            topic: (progress.incarnation, {queue_id: queue.end_offset for queue_id, queue in progress.queues.items()})
+            for topic, progress in self._backlog.topics.items()
+            if progress.tiered and (is_all or topic in named)
+        }
+
+    def _is_left(self, topic: str, flush_offset: PhysicalOffset) -> bool:
+        """Whether records of a topic wait that were flushed and reported when the round began."""
+        incarnation, ends = self._wanted[topic]
+        progress = self._backlog.topics.get(topic)
+        if progress is None or progress.incarnation != incarnation:
+            return False  # deleted meanwhile
+        for queue_id, end_offset in ends.items():
+            queue = progress.queues[queue_id]
+            place = queue.first_waiting_physical_offset
+            if queue.first_waiting_offset < end_offset and (place is None or place < flush_offset):
+                return True
+        return False
 
     def _tell(self, outcome: SealOutcome) -> None:
         for demand in self.demands:

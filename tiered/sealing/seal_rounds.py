@@ -8,7 +8,8 @@
                is three objects; half a segment is one object, as a merge would make it later; the rest goes into
                packs. Records beyond one segment need another turn, if the budget pays for it
 
-Successful uploads are committed before a failure is raised. Belongs to the tier service's loop.
+Successful uploads are committed before a failure is raised. A topic whose local files cannot be read rests before it is
+tried again, unless a demand names it. Belongs to the tier service's loop.
 """
 
 import asyncio
@@ -35,6 +36,8 @@ from thermocline.tiered.state import CarriedState
 logger = logging.getLogger(__name__)
 
 PLANS_AT_ONCE = 32
+REST_MS = 60_000
+"""How long a topic rests that could not be read: else each round would read and compress a segment in vain."""
 
 Carry = Callable[[], Awaitable[CarriedState | None]]
 """Returns the state snapshot that the ledger entry of a seal may carry."""
@@ -75,6 +78,8 @@ class SealRounds:
         self._clock = clock
         self._on_sealed = on_sealed
         self._carry = carry
+        self._resting: dict[tuple[str, int], int] = {}
+        """Topics that could not be read, with their incarnation: until when they rest."""
 
     async def run(
         self, demands: TakenDemands, *, flush_offset: PhysicalOffset, now_ms: int, pressure: Callable[[], bool]
@@ -82,7 +87,9 @@ class SealRounds:
         """Seal the flushed records of due and demanded topics; all of them are committed on return. `pressure`:
         whether local files must be deleted."""
         wanted = demands.waited_for()
-        due = self._backlog.due(now_ms=now_ms, pressure=pressure(), lead_ms=self._lead.lead_ms)
+        # One that rests for longer than it may: the clock was set back.
+        self._resting = {name: end for name, end in self._resting.items() if 0 < end - now_ms <= REST_MS}
+        due = self._awake(self._backlog.due(now_ms=now_ms, pressure=pressure(), lead_ms=self._lead.lead_ms))
         admitted = self._admitted(due, now_ms=now_ms, pressure=pressure())
         topics = list(dict.fromkeys((*wanted, *self._with_others(admitted))))
         while True:
@@ -126,10 +133,15 @@ class SealRounds:
             return topics
         if admitted.is_packed or not all(map(self._costs.is_full, topics)):
             self._lag.caught_up()
-            return topics + self._backlog.waiting()  # all waiting topics go along: no additional request
+            return topics + self._awake(self._backlog.waiting())  # all waiting topics go along: no additional request
         if topics and self._lag.is_long and self._can_pay(admitted.cost + self._costs.packs_of_small()):
-            return topics + self._lag.take_topics()
+            return topics + self._awake(self._lag.take_topics())
         return topics
+
+    def _awake(self, topics: list[str]) -> list[str]:
+        """The topics that do not rest."""
+        known = self._backlog.topics
+        return [topic for topic in topics if (topic, known[topic].incarnation) not in self._resting]
 
     async def _seal_and_commit(
         self, topics: list[str], demands: TakenDemands, *, flush_offset: PhysicalOffset, now_ms: int, admitted: Admitted
@@ -145,7 +157,7 @@ class SealRounds:
         self, topics: list[str], demands: TakenDemands, flush_offset: PhysicalOffset, now_ms: int, *, is_packed: bool
     ) -> list[str]:
         bytes_max = self._costs.piece_bytes if is_packed and self._uploads.has_packs else None
-        plans = await self._plans_of(topics, flush_offset=flush_offset, bytes_max=bytes_max)
+        plans = await self._plans_of(topics, flush_offset=flush_offset, now_ms=now_ms, bytes_max=bytes_max)
         small, large = self._small_topics(plans, demands, is_packed=is_packed), frozenset[str]()
         if not is_packed:
             large = frozenset(plan.topic for plan in plans if plan.raw_bytes >= self._costs.own_bytes) & small
@@ -165,10 +177,13 @@ class SealRounds:
         self._commits.publish(frozenset(advanced | changed))
         if failure is not None:
             raise failure
+        for plan in filled:
+            if plan.topic not in advanced:
+                self._resting[plan.topic, plan.incarnation] = now_ms + REST_MS
         return sorted(advanced)
 
     async def _plans_of(
-        self, topics: list[str], *, flush_offset: PhysicalOffset, bytes_max: int | None
+        self, topics: list[str], *, flush_offset: PhysicalOffset, now_ms: int, bytes_max: int | None
     ) -> list[SealPlan]:
         """One plan of each topic that has one; yields to the event loop now and then."""
         plans: list[SealPlan] = []
@@ -185,6 +200,7 @@ class SealRounds:
             except CorruptDataError as error:
                 # Its files may be those of the topic's next incarnation, which will be reported.
                 logger.warning("topic not sealed topic=%s: %s", topic, error)
+                self._resting[topic, self._backlog.topics[topic].incarnation] = now_ms + REST_MS
                 continue
             if plan is not None:
                 plans.append(plan)

@@ -1,4 +1,5 @@
-"""SegmentReader: reads one cold segment by ranges. Footers are kept, and the last few column blocks; records are not.
+"""SegmentReader: reads one cold segment by ranges. Footers are kept, and column blocks: the last few, and those that a
+scan has yet to come to as they are stored. Records are not kept.
 
 Callers without an event loop (a Spark task that has the bytes) use the pure functions directly: `decode_log_footer`,
 `LogFooter.frames_of`, `plan_fetches`, `decode_frame`, `decode_columns_footer`, `ColumnsFooter.decode_block`.
@@ -41,7 +42,9 @@ from thermocline.tiered.segments.segment_format import (
 
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 SUFFIX_BYTES = 64 * 1024
-COLUMN_BLOCKS_KEPT = 4
+COLUMN_BLOCKS_KEPT = 2
+COLUMN_BYTES_KEPT = 512 * 1024
+"""Of column blocks as stored, which a scan reads ahead: 20 KiB each or so."""
 WHOLE_PART_BYTES_MAX = 4 * 1024 * 1024
 """Reading records of a piece of a pack up to this size reads it whole: one request, not one a queue."""
 WHOLE_COLUMNS_BYTES_MAX = 8 * 1024 * 1024
@@ -76,6 +79,8 @@ class SegmentReader:
         self._blooms = b""
         """The `.idx` part up to the end of its bloom pages, once it has been read whole."""
         self._column_blocks_kept: OrderedDict[int, QueueColumns] = OrderedDict()
+        self._column_bytes_kept: OrderedDict[int, bytes] = OrderedDict()
+        """Stored blocks by position."""
         self._opening = asyncio.Lock()  # several readers of one segment open it once
 
     @property
@@ -89,6 +94,7 @@ class SegmentReader:
             + len(self._body)
             + len(self._blooms)
             + sum(20 * len(columns.sizes) + 500 for columns in self._column_blocks_kept.values())
+            + sum(map(len, self._column_bytes_kept.values()))
             + 500
         )
 
@@ -229,9 +235,17 @@ class SegmentReader:
                 ahead.cancel()
                 await asyncio.gather(ahead, return_exceptions=True)
 
-    async def columns(self, queue_id: int, *, start_offset: QueueOffset, end_offset: QueueOffset) -> QueueColumns:
+    async def columns(
+        self,
+        queue_id: int,
+        *,
+        start_offset: QueueOffset,
+        end_offset: QueueOffset,
+        ahead_offset: QueueOffset | None = None,
+    ) -> QueueColumns:
         """Sizes, places and tags codes of [start_offset, end_offset): one request the first time, unless the part is
-        large, and at most one from then on.
+        large, and at most one from then on. `ahead_offset`: a scan that goes on behind the range reads at most up to
+        there; what must be fetched is fetched up to there at once, and kept.
 
         Raises:
             OffsetOutOfRangeError: The segment does not hold all of the range.
@@ -241,8 +255,22 @@ class SegmentReader:
         whole = await self._whole_columns()
         footer = await self.columns_footer()
         blocks = footer.blocks_of(queue_id, start_offset=start_offset, end_offset=end_offset)
-        parts = await self._column_blocks(footer, blocks, whole)
+        ahead: Table | None = None
+        if ahead_offset is not None:
+            assert ahead_offset >= end_offset
+            ahead = footer.blocks_of(queue_id, start_offset=start_offset, end_offset=ahead_offset)
+        parts = await self._column_blocks(footer, blocks, whole, ahead)
         return join_columns(parts).slice(start_offset, end_offset)
+
+    def has_columns(self, queue_id: int, *, start_offset: QueueOffset, end_offset: QueueOffset) -> bool:
+        """Whether `columns` would answer without a request."""
+        if self._columns_footer is None:
+            return False
+        blocks = self._columns_footer.blocks_of(queue_id, start_offset=start_offset, end_offset=end_offset)
+        return all(
+            position in self._column_blocks_kept or position in self._column_bytes_kept
+            for position in blocks["position"].tolist()
+        )
 
     async def find_physical_offset(self, physical_offset: PhysicalOffset) -> tuple[int, QueueOffset] | None:
         """Queue id and queue offset of the record that lay at `physical_offset` in the log, if it is in the segment."""
@@ -250,7 +278,7 @@ class SegmentReader:
         footer = await self.columns_footer()
         for block in footer.blocks_at(physical_offset):
             row = footer.blocks[footer.blocks["position"] == block["position"]]
-            (columns,) = await self._column_blocks(footer, row, whole)
+            (columns,) = await self._column_blocks(footer, row, whole, None)
             index = int(columns.physical_offsets.searchsorted(physical_offset))
             if index < len(columns.physical_offsets) and int(columns.physical_offsets[index]) == physical_offset:
                 return columns.queue_id, columns.start_offset + index
@@ -288,6 +316,7 @@ class SegmentReader:
         if self._blooms and not bloom.may_hold(self._blooms[page_start : page_start + bloom.page_bytes], hash_value):
             return []
         data = memoryview(await self._read(entry.idx, 0, entry.idx.size_bytes))
+        entry.idx.check(data)
         self._blooms = bytes(data[: MAGIC_BYTES + bloom.size_bytes])
         footer = decode_key_index_footer(data)
         self._check_id(footer.segment_id)
@@ -338,28 +367,52 @@ class SegmentReader:
         return None
 
     async def _column_blocks(
-        self, footer: ColumnsFooter, blocks: Table, whole: memoryview | None
+        self, footer: ColumnsFooter, blocks: Table, whole: memoryview | None, ahead: Table | None
     ) -> list[QueueColumns]:
-        """The columns of blocks that lie end to end, from the whole part or by one request; the last few are kept."""
+        """The columns of blocks that lie end to end, from the whole part or by one request; the last few are kept.
+        `ahead`: these blocks and those behind them that the request brings as well; they are kept as stored."""
         kept = self._column_blocks_kept
         positions: list[int] = blocks["position"].tolist()
-        if all(position in kept for position in positions):
-            for position in positions:
-                kept.move_to_end(position)
-            return [kept[position] for position in positions]
-        start = int(blocks["position"][0])
-        end = int(blocks["position"][-1]) + int(blocks["stored_bytes"][-1])
-        data = whole[start:end] if whole is not None else memoryview(await self._read(self.entry.cq, start, end))
-        parts: list[QueueColumns] = []
-        for block in blocks:
-            position = int(block["position"]) - start
-            parts.append(footer.decode_block(data[position : position + int(block["stored_bytes"])], block))
+        decoded = {position: kept[position] for position in positions if position in kept}
+        stored: dict[int, bytes | memoryview] = {}
+        for position in positions:
+            if position not in decoded and position in self._column_bytes_kept:
+                self._column_bytes_kept.move_to_end(position)
+                stored[position] = self._column_bytes_kept[position]
+        missing = [position for position in positions if position not in decoded and position not in stored]
+        if missing:
+            wanted = blocks if ahead is None else ahead
+            wanted = wanted[wanted["position"] >= missing[0]]
+            start, end = missing[0], int(wanted["position"][-1]) + int(wanted["stored_bytes"][-1])
+            data = whole[start:end] if whole is not None else memoryview(await self._read(self.entry.cq, start, end))
+            for position, size_bytes in zip(wanted["position"].tolist(), wanted["stored_bytes"].tolist(), strict=True):
+                stored[position] = data[position - start : position - start + size_bytes]
+            if ahead is not None:
+                self._keep_column_bytes(stored)
+        try:
+            parts = [
+                decoded[position] if position in decoded else footer.decode_block(stored[position], block)
+                for position, block in zip(positions, blocks, strict=True)
+            ]
+        except CorruptDataError:
+            self._column_bytes_kept.clear()  # the damage may be that of one answer: the next call fetches them again
+            raise
         for position, columns in list(zip(positions, parts, strict=True))[-COLUMN_BLOCKS_KEPT:]:
             kept[position] = columns
             kept.move_to_end(position)
         while len(kept) > COLUMN_BLOCKS_KEPT:
             kept.popitem(last=False)
         return parts
+
+    def _keep_column_bytes(self, stored: dict[int, bytes | memoryview]) -> None:
+        """Keep blocks as stored, up to the bound; those used longest ago are dropped."""
+        kept = self._column_bytes_kept
+        for position, data in stored.items():
+            kept[position] = bytes(data)
+            kept.move_to_end(position)
+        size_bytes = sum(map(len, kept.values()))
+        while size_bytes > COLUMN_BYTES_KEPT and len(kept) > 1:
+            size_bytes -= len(kept.popitem(last=False)[1])
 
     async def _read(self, part: PartLocator, start: int, end: int) -> bytes:
         """Bytes [start, end) of a part."""

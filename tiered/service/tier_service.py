@@ -209,7 +209,7 @@ class TierService:
 
         Raises:
             InvalidRequestError: The topic is not tiered.
-            UnavailableError: The hot process has not reported the topic yet.
+            UnavailableError: The hot process has not reported the topic yet, or some of the records cannot be read.
         """
         return await self._demands.seal(topic)
 
@@ -331,7 +331,7 @@ class TierService:
             self._demands.give_back(demands)
             raise
         self._commits.publish(frozenset())
-        demands.done()
+        demands.done(flush_offset=flush_offset)
         await self._garbage.collect_due(now_ms)
 
     def _can_pay(self, cost: int) -> bool:

@@ -29,7 +29,7 @@ class LedgerCopyStore(WrappingObjectStore):
         self._root = f"{keys.root}/"
         self._prefixes = (keys.ledger_prefix, keys.checkpoints_prefix)
         self._disk = disk
-        self._folder = folder
+        self.folder = folder
         self._failed = False
         disk.make_directory(folder)
 
@@ -39,6 +39,16 @@ class LedgerCopyStore(WrappingObjectStore):
             return self._disk.read(self._path(key))
         except OSError:
             return None
+
+    def entry_keys(self) -> list[str]:
+        """The ledger entries of which there are copies, the newest last. A copy does not tell that its entry was
+        committed."""
+        try:
+            names = self._disk.list_directory(self.folder)
+        except OSError:
+            return []
+        keys = (self._root + name.replace("+", "/") for name in names)
+        return sorted(key for key in keys if key.startswith(self._prefixes[0]))
 
     async def put(self, key: str, data: Data) -> None:
         """See ObjectStore."""
@@ -74,7 +84,7 @@ class LedgerCopyStore(WrappingObjectStore):
                 file.close()
         except (OSError, UnavailableError) as error:
             if not self._failed:
-                logger.warning("ledger copy cannot be written folder=%s: %s", self._folder, error)
+                logger.warning("ledger copy cannot be written folder=%s: %s", self.folder, error)
             self._failed = True
 
     def _forget(self, key: str) -> None:
@@ -86,4 +96,4 @@ class LedgerCopyStore(WrappingObjectStore):
             logger.debug("no ledger copy to forget key=%s: %s", key, error)
 
     def _path(self, key: str) -> str:
-        return f"{self._folder}/{key.removeprefix(self._root).replace('/', '+')}"
+        return f"{self.folder}/{key.removeprefix(self._root).replace('/', '+')}"

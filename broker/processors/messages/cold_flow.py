@@ -22,8 +22,9 @@ from thermocline.broker.settings import CurrentConfig
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import InvalidParameterError, MQError
+from thermocline.remoting.java_long import LONG_MAX
 from thermocline.remoting.request_code import RequestCode
-from thermocline.remoting.settings import LONG_MAX, parse_config_text
+from thermocline.remoting.settings import parse_config_text
 
 logger = logging.getLogger(__name__)
 

@@ -35,7 +35,6 @@ import msgspec
 
 from thermocline.auth.quota_buckets import QuotaTable
 from thermocline.broker.cluster import PeerBrokers
-from thermocline.broker.cold import ColdReads
 from thermocline.broker.process import LoopTurns
 from thermocline.broker.pulls import (
     Admission,
@@ -112,7 +111,6 @@ class PullProcessor:
         turns: LoopTurns,
         filters: MessageFilters,
         stats: BrokerStats,
-        cold: ColdReads,
         clock: Callable[[], int],
         admission: PullAdmission,
         finder: PullFinder,
@@ -128,7 +126,6 @@ class PullProcessor:
         self._turns = turns
         self._filters = filters
         self._stats = stats
-        self._cold = cold
         self._clock = clock
         self._admission = admission
         self._finder = finder
@@ -142,8 +139,6 @@ class PullProcessor:
         self._static_details = static_topics.details
         self._remote = RemotePull(peers)
         static_topics.add_listener(self._mapping_changed)
-        self._cold_readers: set[Connection] = set()
-        """Open connections that have pulled from the cold tier."""
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -260,9 +255,6 @@ class PullProcessor:
         """The client has disconnected: cancel its waiting pulls and its fetches."""
         self._long_polling.forget(connection)
         self._limits.forget(connection)
-        if connection in self._cold_readers:
-            self._cold_readers.discard(connection)
-            self._cold.reader_left(connection.remote_address)
 
     async def _pull_remote(self, request: PullRequest, static: StaticPull) -> None:
         answer = static.logical(await self._remote.pull(request, static))
@@ -280,7 +272,6 @@ class PullProcessor:
             )
         if request.connection.is_closed:
             return None  # it has left since it asked
-        self._cold_readers.add(request.connection)
         with self._limits.reading(request.connection):
             answer = await self._finder.find_cold(request, admission.wanted)
         self._write(request, admission, answer)

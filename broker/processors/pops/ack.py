@@ -44,6 +44,7 @@ from thermocline.remoting.headers.read import (
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
 )
+from thermocline.remoting.java_long import LONG_MAX
 from thermocline.remoting.offsets import LOG_START, QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
@@ -51,7 +52,6 @@ from thermocline.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
-LONG_MAX = (1 << 63) - 1
 FAQ_TEXT = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 

@@ -217,6 +217,8 @@ class PopProcessor:
             return RemotingCommand.response(
                 request.command, ResponseCode.FLOW_CONTROL, remark="too many pulls from the cold tier are on the way"
             )
+        if request.connection.is_closed:
+            return None  # it has left since it asked, and would take messages from the others
         with self._limits.reading(request.connection):
             await self._finder.collect_later(request, wanted, harvest)
         answer = self._answer_or_park(request, harvest)

@@ -31,13 +31,15 @@ class ControllerTables:
         self.decisions = Decisions(self.sets)
         self.live = LiveTable()
 
-    def beat(self, broker_id: int, *, now_ms: int, owner: object, epoch: int = 0, end_offset: int = 0) -> None:
+    def beat(
+        self, broker_id: int, *, address: str, now_ms: int, owner: object, epoch: int = 0, end_offset: int = 0
+    ) -> None:
         """A heartbeat."""
         self.live.beat(
             BrokerKey(NAMES.cluster, NAMES.broker_name, broker_id),
             now_ms=now_ms,
             owner=owner,
-            address=f"127.0.0.1:{broker_id}",
+            address=address,
             timeout_ms=SILENCE_MS,
             epoch=epoch,
             max_offset=end_offset,

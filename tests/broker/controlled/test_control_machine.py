@@ -69,7 +69,7 @@ class Broker:
         """A heartbeat, if it sends any."""
         broker_id = self.machine.files.broker_id
         if self.machine.sends_heartbeats and broker_id is not None:
-            self.tables.beat(broker_id, now_ms=self.clock(), owner=self.life, epoch=self.epoch)
+            self.tables.beat(broker_id, address=self.address, now_ms=self.clock(), owner=self.life, epoch=self.epoch)
 
     def ask(self, *, stale: ControllerTables | None = None) -> tuple[Question, Answer] | None:
         """The next question, if one is due, and the controller's answer, not given to the broker yet. `stale`: the

@@ -54,7 +54,7 @@ class Master:
         return frozenset(self.tables.sets.syncs[NAMES.broker_name].set)
 
     def beat(self, number: int) -> None:
-        self.tables.beat(number, now_ms=self.now_ms, owner=number)
+        self.tables.beat(number, address=f"127.0.0.1:{number}", now_ms=self.now_ms, owner=number)
 
     def ask(self, question: Question) -> Answer:
         return self.tables.ask(question, address="127.0.0.1:1", now_ms=self.now_ms)

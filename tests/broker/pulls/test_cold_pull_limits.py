@@ -17,7 +17,15 @@ from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.connections import Connection
 
 CONFIG = BrokerConfig(listen_host="127.0.0.1", cold_flow_control=True)
-HERE = cast(Connection, "a connection")
+
+
+class OpenConnection:
+    """All that the limits know of one."""
+
+    remote_address = "10.7.0.1:4711"
+
+
+HERE = cast(Connection, OpenConnection())
 
 
 class Reader:
@@ -69,11 +77,15 @@ async def test_what_waits_has_no_place_and_goes_on_in_turn() -> None:
 
 
 async def test_what_waits_counts_for_its_connection() -> None:
-    limits = ColdPullLimits(count_max=10, connection_count_max=2)
+    left: list[str] = []
+    limits = ColdPullLimits(count_max=10, connection_count_max=2, on_reader_left=left.append)
+    limits.forget(HERE)
     readers = [Reader(limits), Reader(limits)]
     await turns()
     assert (len(limits), limits.has_room(HERE)) == (0, False)
+    assert left == []
     limits.forget(HERE)
+    assert left == [HERE.remote_address]
     await asyncio.gather(*(reader.task for reader in readers), return_exceptions=True)
     assert all(reader.task.cancelled() for reader in readers)
     assert (len(limits), limits.has_room(HERE)) == (0, True)

@@ -38,6 +38,18 @@ def test_all_groups_together_have_a_threshold_too() -> None:
     assert not quota.is_used_up("one that reads nothing")
 
 
+def test_what_tools_read_neither_waits_nor_counts() -> None:
+    """As in RocketMQ: an operator looks at messages while a group that replays years uses up what all may read."""
+    quota = quota_of(Clock())
+    for group in ("TOOLS_CONSUMER", "CID_RMQ_SYS_anything"):
+        quota.add(group, 1 << 30)
+        assert not quota.is_used_up(group)
+    assert quota.all_bytes == 0
+    quota.add("busy", 5_000)
+    assert quota.is_used_up("busy")
+    assert not quota.is_used_up("TOOLS_CONSUMER")
+
+
 def test_an_operators_threshold_stands_above_the_common_one() -> None:
     quota = quota_of(Clock())
     quota.set_thresholds({"busy": 10})

@@ -176,6 +176,7 @@ def test_the_address_server_of_rocketmqs_properties(source: PropertySource) -> N
         ("listenPort", "99999", "listenPort must be from 0 to 65535"),
         ("listenPort", "many", "listenPort: a whole number is needed"),
         ("brokerNme", "x", "unknown setting brokerNme; did you mean brokerName"),
+        ("fastListenPort", "1", "did you mean haListenPort or listenPort"),
         ("autoCreateTopicEnable", "yes", "true or false is needed"),
         ("flushDiskType", "SOMETIMES", "ASYNC_FLUSH or SYNC_FLUSH"),
         ("namesrvAddr", "127.0.0.1", "host:port"),

@@ -2,8 +2,9 @@
 
 import pytest
 
-from thermocline.broker.tables.topic_attributes import HOUR_MS, LONG_MAX, apply_change, parse_change, ttl_change, ttl_ms
+from thermocline.broker.tables.topic_attributes import HOUR_MS, apply_change, parse_change, ttl_change, ttl_ms
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.java_long import LONG_MAX
 
 
 def test_a_change_sets_and_removes() -> None:

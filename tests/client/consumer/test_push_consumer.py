@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from thermocline.client.admin.admin_client import AdminClient
+from thermocline.client.consumer.concurrent_dispatcher import ConcurrentDispatcher
 from thermocline.client.consumer.listener import ConsumeContext, ConsumeResult, OrderlyContext, OrderlyResult
 from thermocline.client.consumer.options import ConsumeFromWhere, MessageModel
 from thermocline.client.consumer.push_consumer import PushConsumer
@@ -443,7 +444,11 @@ def test_closing_lets_listeners_finish_and_commits_them_only(broker: FakeBroker,
     assert begun.wait(10)
     closing = threading.Thread(target=consumer.close)
     closing.start()
-    broker.wait_until(lambda: consumer._inner._closed)
+    parts = consumer._inner._parts
+    assert parts is not None
+    dispatcher = parts.dispatcher
+    assert isinstance(dispatcher, ConcurrentDispatcher)
+    broker.wait_until(lambda: dispatcher._stopped)
     release.set()
     closing.join(10)
     assert not closing.is_alive()

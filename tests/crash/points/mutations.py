@@ -7,7 +7,7 @@ with MUTATIONS["entry before upload"]():
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager
 from unittest.mock import patch
 
@@ -16,9 +16,9 @@ from thermocline.broker.tier_process.tier_indexing import TierIndexing
 from thermocline.store.retention import RetentionGate
 from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.catalog.ledger_entry import LedgerChanges, LedgerEntry, SegmentOut
-from thermocline.tiered.catalog.live_names import LiveNames
 from thermocline.tiered.garbage import garbage
-from thermocline.tiered.garbage.garbage import GarbageCollector, GarbageReport
+from thermocline.tiered.garbage.garbage import GarbageReport
+from thermocline.tiered.garbage.orphan_search import OrphanSearch
 from thermocline.tiered.indexes.index_builder import IndexBuilder
 from thermocline.tiered.indexes.index_merger import IndexMerger
 from thermocline.tiered.ledger.ledger_writer import LedgerWriter, _Pending
@@ -287,16 +287,12 @@ def collection_of_its_own_packs() -> AbstractContextManager[object]:
 
 
 def _collection_of_all_of(prefix_of: Callable[[BrokerKeys], str]) -> AbstractContextManager[object]:
-    async def orphans(collector: GarbageCollector, live: LiveNames, kept: set[str]) -> AsyncIterator[tuple[str, int]]:
-        writer = collector._writer
-        async for info in writer.store.list(prefix_of(writer.keys)):
-            segment_id = segment_id_of(info.key)
-            if segment_id is None or segment_id.epoch > writer.epoch:
-                continue
-            if info.key not in kept and info.key not in live:
-                yield info.key, info.size_bytes
+    def is_earlier(search: OrphanSearch, key: str) -> bool:
+        writer, segment_id = search._writer, segment_id_of(key)
+        is_meant = key.startswith(prefix_of(writer.keys))
+        return is_meant and segment_id is not None and segment_id.epoch <= writer.epoch
 
-    return patch.object(GarbageCollector, "_orphans", orphans)
+    return patch.object(OrphanSearch, "_is_earlier", is_earlier)
 
 
 @contextlib.contextmanager

@@ -6,18 +6,24 @@ Covers `replication/links/master_port.py`, `replication/links/slave_link.py`, `r
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.clock import now_ms
 from tests.store.store_parts import draft, small_config
 from tests.waiting import until
 from thermocline.remoting.connections.limit_counts import LimitCounts
+from thermocline.remoting.offsets import LOG_START
 from thermocline.replication.confirmations import Confirmations
-from thermocline.replication.links.master_port import LIMIT, MasterPort
+from thermocline.replication.links.master_port import LIMIT, PACE_S, MasterPort
 from thermocline.replication.links.slave_link import SlaveLink
+from thermocline.replication.log_copy import LogCopy
+from thermocline.replication.plain_codec import PlainCodec
 from thermocline.replication.replication_settings import ReplicationSettings
 from thermocline.store.config.store_config import FlushDiskType
 from thermocline.store.files.disk import RealDisk
@@ -71,14 +77,16 @@ def open_on_disk(folder: Path, *, flush: FlushDiskType = FlushDiskType.ASYNC_FLU
 
 
 @asynccontextmanager
-async def sides(folder: Path, settings: ReplicationSettings = SETTINGS, *, slaves_max: int = 4) -> AsyncIterator[Sides]:
+async def sides(
+    folder: Path, settings: ReplicationSettings = SETTINGS, *, slaves_max: int = 4, puts_wait: bool = True
+) -> AsyncIterator[Sides]:
     master = open_on_disk(folder / "master")
     limits = LimitCounts()
     confirmations = Confirmations(slaves_needed=1, timeout_ms=lambda: 3_000)
     port = MasterPort(
         master.commit_log,
         settings,
-        confirmations=confirmations,
+        confirmations=confirmations if puts_wait else None,
         clock=now_ms,
         limits=limits,
         connections_max=slaves_max,
@@ -146,6 +154,16 @@ async def test_a_slave_too_many_is_closed_and_counted(tmp_path: Path) -> None:
             assert two.commit_log.append_offset == 0
 
 
+async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    async with sides(tmp_path) as both:
+        host, _, port = both.address.partition(":")
+        with pytest.raises(
+            OSError, match=f"the replication port cannot be opened on {both.address}: Address already"
+        ) as raised:
+            both.port.start(host, int(port))
+        assert raised.value.errno == errno.EADDRINUSE
+
+
 async def test_a_silent_slave_is_closed_and_an_idle_one_is_not(tmp_path: Path) -> None:
     settings = ReplicationSettings(heartbeat_interval_ms=100, silence_ms_max=600)
     async with sides(tmp_path, settings) as both, both.slave() as (slave, link):
@@ -192,6 +210,56 @@ async def test_a_limit_of_the_rate_holds(tmp_path: Path) -> None:
             await both.wait_equal(slave)
             rates = max(state.bytes_per_second for state in both.port.states())
             assert 0 < rates <= 100_000 < size_bytes
+
+
+async def transfers_of(both: Sides, put_count: int) -> tuple[int, float]:
+    """Put so many messages, each in a turn of the loop of its own: how many transfers they came in, and seconds."""
+    codec, loop = PlainCodec(), asyncio.get_running_loop()
+    both.put()
+    reader, writer = await asyncio.open_connection(*both.address.rsplit(":"))
+    try:
+        writer.write(codec.encode_report(LOG_START))
+        first = codec.decode_head(await reader.readexactly(codec.head_bytes), 0)
+        await reader.readexactly(first.size_bytes)
+        begun_s, count, end_offset = loop.time(), 0, first.size_bytes
+        for _ in range(put_count):
+            both.put()
+            await asyncio.sleep(0)
+        while end_offset < both.master.commit_log.append_offset:
+            head = codec.decode_head(await reader.readexactly(codec.head_bytes), 0)
+            await reader.readexactly(head.size_bytes)
+            end_offset += head.size_bytes
+            count += head.size_bytes > 0
+        return count, loop.time() - begun_s
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_transfers_are_apart_where_no_put_waits_for_them(tmp_path: Path) -> None:
+    async with sides(tmp_path, ReplicationSettings(), puts_wait=False) as both:
+        count, seconds = await transfers_of(both, 300)
+        assert count <= 2 + seconds / (PACE_S - 0.001), "the loop counts in milliseconds"
+
+
+async def test_transfers_follow_at_once_where_puts_wait(tmp_path: Path) -> None:
+    async with sides(tmp_path, ReplicationSettings()) as both:
+        count, _ = await transfers_of(both, 300)
+        assert count > 100
+
+
+async def test_a_slave_goes_on_after_a_bug_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with sides(tmp_path) as both, both.slave() as (slave, _):
+        both.put()
+        await both.wait_equal(slave)
+        with monkeypatch.context() as patched:
+            patched.setattr(LogCopy, "receive", lambda *_: [][0])
+            both.put()
+            await until(lambda: "a bug of ours" in caplog.text)
+        both.put()
+        await both.wait_equal(slave)
 
 
 async def test_a_slave_follows_its_master_to_another_address(tmp_path: Path) -> None:

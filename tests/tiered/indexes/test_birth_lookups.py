@@ -91,7 +91,9 @@ class Long:
 
         async def look_up(key: str) -> Asked:
             before, noted = metered.counters.request_count, len(noting.keys)
-            found = await reader.query_key(TOPIC, key, begin_ms=0, end_ms=1 << 60, count_max=32, cut_ms=0)
+            found = await reader.query_key(
+                TOPIC, key, begin_ms=0, end_ms=1 << 60, count_max=32, cut_ms=0, is_unique=True
+            )
             index_keys = [each for each in noting.keys[noted:] if each.startswith(KEYS.indexes_prefix)]
             return Asked([bytes(each) for each in found], metered.counters.request_count - before, index_keys)
 

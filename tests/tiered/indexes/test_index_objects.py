@@ -18,10 +18,12 @@ import pytest
 from tests.tiered.ledger_data import KEYS, open_writer
 from thermocline.remoting.records.message_id import month_bounds_ms
 from thermocline.tiered.catalog.ledger_entry import LedgerChanges
+from thermocline.tiered.index_format import index_writer, key_pages
 from thermocline.tiered.index_format.chapters import CHAPTER_RECORDS, PlaceRows, decode_chapter, encode_chapter
 from thermocline.tiered.index_format.index_entry import PLACES, IndexEntry, encode_topics
 from thermocline.tiered.index_format.index_object import IndexObject
 from thermocline.tiered.index_format.key_pages import index_hash, salt_of, salted
+from thermocline.tiered.indexes import index_merger
 from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.indexes.index_builder import IndexBuilder
 from thermocline.tiered.indexes.index_merger import IndexMerger
@@ -104,6 +106,57 @@ async def test_merged_objects_find_the_same_as_their_inputs() -> None:
             assert await places_object.find_place((number * count + i) * 100 + 1) is None
     false_count = sum(shape.may_hold(blooms, index_hash("orders", 1, f"missing-{i}")) for i in range(3_000))
     assert false_count / 3_000 < 0.025
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_keys_of_very_many_records_are_merged_frame_by_frame(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The object is the same, to the byte, as when all entries of a page are sorted at once."""
+    random = Random(seed)
+    for module in (key_pages, index_merger):
+        monkeypatch.setattr(module, "FRAME_ENTRIES", 16)
+    monkeypatch.setattr(index_merger, "FRAMES_AT_ONCE", random.randint(1, 3))
+    monkeypatch.setattr(index_merger, "SLICE_ENTRIES", 500)
+    store = MemoryObjectStore()
+    writer = await open_writer(store)
+    builder = IndexBuilder(writer, spool_folder=None, clock=lambda: 0)
+    merger = IndexMerger(writer, spool_folder=None, clock=lambda: 0)
+    names = ["frequent", "often", *(f"key-{number}" for number in range(200))]
+    inputs: list[IndexEntry] = []
+    sent: list[str] = []
+    for _ in range(4):
+        keys = random.choices(names, [1_000, random.randint(1, 200), *[1] * 200], k=random.randint(1, 900))
+        start = len(sent) * 100
+        part = part_of("orders", keys, start=start, first_offset=len(sent))
+        sent += keys
+        inputs += (await builder.write({FOREVER: [part]}, start=start, end=len(sent) * 100, gaps={})).indexes_in
+    bodies: list[bytes] = []
+    for entries_max in (1 << 40, random.randint(100, 300), 0):
+        monkeypatch.setattr(index_merger, "SLICE_ENTRIES_MAX", entries_max)
+        (entry,) = (await merger.merge(inputs, cuts_ms={})).indexes_in
+        assert entry.key_count == len(sent)
+        bodies.append((await store.get(entry.key))[: entry.footer_start])
+        merged = IndexObject(store, entry)
+        for key in (*names[:2], *random.sample(names, 10)):
+            expected = [(0, offset) for offset, each in enumerate(sent) if each == key]
+            assert await found_in(merged, "orders", key) == expected[::-1]
+    assert bodies[1] == bodies[0]
+    assert bodies[2] == bodies[0]
+
+
+async def test_a_page_has_a_bounded_number_of_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_pages, "FRAME_ENTRIES", 16)
+    monkeypatch.setattr(index_merger, "SLICE_ENTRIES_MAX", 0)
+    monkeypatch.setattr(index_writer, "FRAMES_OF_PAGE_MAX", 3)
+    writer = await open_writer(MemoryObjectStore())
+    builder = IndexBuilder(writer, spool_folder=None, clock=lambda: 0)
+    merger = IndexMerger(writer, spool_folder=None, clock=lambda: 0)
+    inputs: list[IndexEntry] = []
+    for number in range(2):
+        part = part_of("orders", ["a"] * 30, start=number * 3_000, first_offset=number * 30)
+        result = await builder.write({FOREVER: [part]}, start=number * 3_000, end=(number + 1) * 3_000, gaps={})
+        inputs += result.indexes_in
+    with pytest.raises(SegmentFormatError):
+        await merger.merge(inputs, cuts_ms={})
 
 
 async def test_a_merge_leaves_out_places_that_have_expired() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.lookup_history import NAMES, History, Sent, metered_by, tier_of
 from benchmarks.synthetic_cold_tier import SyntheticColdTier
+from thermocline.remoting.errors import CorruptDataError
 from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.tiered.catalog.catalog import Catalog, TopicEntry
 from thermocline.tiered.catalog.pack_pieces import PackPieces
@@ -28,6 +29,7 @@ from thermocline.tiered.lookups.key_sources import (
     sources_of_gaps,
 )
 from thermocline.tiered.lookups.lookup_memory import LookupMemory
+from thermocline.tiered.segments import MAGIC_BYTES
 from thermocline.tiered.segments.segment_readers import SegmentReaders
 
 TOPIC = NAMES[0]
@@ -126,6 +128,25 @@ async def test_a_pack_is_read_once_for_all_keys_of_a_topic(world: World) -> None
     assert world.tails._kept_bytes == 0
     (first, *_) = await world.between()
     assert (await world.cost(first, "first"))[0] == 1
+
+
+@in_packs
+async def test_damaged_bloom_pages_hide_no_key(world: World) -> None:
+    """Nor are they kept: the next lookup reads them again."""
+    (source, *_) = await world.between()
+    assert isinstance(source, PackSource)
+    (piece, _), *_ = await world.tails.keys_of(source.pack, TOPIC)
+    world.tails.forget({source.pack.key})
+    sound = bytearray(await world.history.store.get(source.pack.key))
+    damaged = bytearray(sound)
+    damaged[piece.idx.start + MAGIC_BYTES : piece.idx.start + MAGIC_BYTES + piece.bloom.size_bytes] = bytes(
+        piece.bloom.size_bytes
+    )
+    await world.history.store.put(source.pack.key, damaged)
+    with pytest.raises(CorruptDataError):
+        await world.cost(source, "key")
+    await world.history.store.put(source.pack.key, sound)
+    assert (await world.cost(source, "key"))[0] == 1
 
 
 @in_packs

@@ -100,10 +100,14 @@ def by_place(place: int) -> Lookup:
     return view
 
 
-def by_key(topic: str, key: str, *, count_max: int = 32, times_ms: tuple[int, int] = (0, 1 << 60)) -> Lookup:
+def by_key(
+    topic: str, key: str, *, count_max: int = 32, times_ms: tuple[int, int] = (0, 1 << 60), is_unique: bool = True
+) -> Lookup:
     async def query(reader: ColdReader) -> list[bytes]:
         begin_ms, end_ms = times_ms
-        found = await reader.query_key(topic, key, begin_ms=begin_ms, end_ms=end_ms, count_max=count_max, cut_ms=0)
+        found = await reader.query_key(
+            topic, key, begin_ms=begin_ms, end_ms=end_ms, count_max=count_max, cut_ms=0, is_unique=is_unique
+        )
         return [bytes(record) for record in found]
 
     return query
@@ -350,6 +354,6 @@ async def test_results_are_those_of_the_hot_index(is_indexed: bool) -> None:
                     for each in reversed(history.sent)
                     if (each.topic, each.key) == (topic, key) and begin_ms <= each.store_ms <= end_ms
                 ][:count_max]
-                lookup = by_key(topic, key, count_max=count_max, times_ms=(begin_ms, end_ms))
+                lookup = by_key(topic, key, count_max=count_max, times_ms=(begin_ms, end_ms), is_unique=False)
                 for reader in (tier.reader, later.reader, bare.reader):
                     assert await lookup(reader) == expected

@@ -46,6 +46,66 @@ async def test_more_than_the_whole_budget_passes_alone() -> None:
     await asyncio.gather(*tasks)
 
 
+@pytest.mark.parametrize("used_by_others", [0, 3])
+async def test_a_second_share_goes_before_one_that_waits_for_the_first(used_by_others: int) -> None:
+    """As a segment of many small records waits while a merge goes on: neither could end."""
+    budget, order = ByteBudget(10), []
+    other, release = asyncio.Event(), asyncio.Event()
+    tasks = [asyncio.create_task(hold(budget, used_by_others, order, other))]
+    async with budget.hold(5):
+        tasks.append(asyncio.create_task(hold(budget, 8, order, release)))
+        await turns()
+        more = asyncio.create_task(use_more(budget, 4, own_bytes=5))
+        await turns()
+        other.set()
+        await asyncio.wait_for(more, timeout=1)
+        assert order == [used_by_others]
+    await turns()
+    assert order == [used_by_others, 8]
+    release.set()
+    await asyncio.gather(*tasks)
+    assert (budget.used_bytes, budget.waiting_count) == (0, 0)
+
+
+async def use_more(budget: ByteBudget, size_bytes: int, *, own_bytes: int) -> None:
+    async with budget.hold(size_bytes, own_bytes=own_bytes):
+        assert budget.used_bytes <= budget.bytes_max
+
+
+async def test_a_holder_gives_way_to_those_that_wait() -> None:
+    budget, order, release = ByteBudget(10), [], asyncio.Event()
+    async with budget.hold(5):
+        await budget.give_way(5)  # nothing waits: it goes on
+        tasks = [asyncio.create_task(hold(budget, size, order, release)) for size in (8, 1)]
+        await turns()
+        assert order == []
+        giving = asyncio.create_task(budget.give_way(5))
+        await turns()
+        assert order == [8, 1]
+        assert not giving.done()
+        release.set()
+        await giving
+        assert budget.used_bytes == 5
+    await asyncio.gather(*tasks)
+    assert (budget.used_bytes, budget.waiting_count) == (0, 0)
+
+
+async def test_who_is_cancelled_while_it_gives_way_holds_its_share_to_the_end() -> None:
+    budget, order, release = ByteBudget(10), [], asyncio.Event()
+    async with budget.hold(5):
+        task = asyncio.create_task(hold(budget, 8, order, release))
+        await turns()
+        giving = asyncio.create_task(budget.give_way(5))
+        await turns()
+        giving.cancel()
+        await asyncio.gather(giving, return_exceptions=True)
+        assert budget.used_bytes == 13
+    assert budget.used_bytes == 8
+    release.set()
+    await task
+    assert (budget.used_bytes, budget.waiting_count) == (0, 0)
+
+
 async def test_who_is_cancelled_leaves_its_place_and_its_share() -> None:
     budget, order, release = ByteBudget(10), [], asyncio.Event()
     tasks = [asyncio.create_task(hold(budget, size, order, release)) for size in (10, 9, 3)]

@@ -159,3 +159,34 @@ async def test_a_merge_waits_until_the_disk_has_room(
         await asyncio.gather(task, return_exceptions=True)
         assert_all_there(tier, FAN_IN)
     assert sum("not merged" in record.message for record in caplog.records) == 1
+
+
+async def test_a_merge_gives_way_to_a_segment_that_does_not_fit_beside_it(tmp_path: Path) -> None:
+    """As one of many small records, for whose seal all others of its round wait."""
+    tier, store, budgets = make_tier(tmp_path)
+    async with tier.opened(UNMERGED):
+        for _ in range(FAN_IN):
+            send(tier)
+            await tier.run(0.5)
+    has_begun = asyncio.Event()
+
+    async def rewrite(*arguments: object, **named: object) -> object:
+        if not has_begun.is_set():
+            has_begun.set()
+            await asyncio.sleep(0)  # the segment's turn to ask
+        return await to_thread(*arguments, **named)
+
+    to_thread = asyncio.to_thread
+    async with tier.opened(CONFIG):
+        store.held.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(asyncio, "to_thread", rewrite)
+            merge = asyncio.create_task(tier.merging.run_once())
+            await has_begun.wait()
+        async with asyncio.timeout(DEADLINE_S), budgets.uploads.hold(budgets.uploads.bytes_max):
+            assert not merge.done()
+            assert store.held == []
+        assert await merge is not None
+        assert [pack.level for pack in tier.service.catalog.packs.values()] == [1]
+        assert_all_there(tier, FAN_IN)
+    assert (budgets.spool.used_bytes, budgets.uploads.used_bytes) == (0, 0)

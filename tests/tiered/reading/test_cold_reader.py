@@ -30,7 +30,7 @@ from thermocline.tiered.reading import cold_pull, span_taker
 from thermocline.tiered.reading.cold_pull import ColdPull, ColdPullStatus
 from thermocline.tiered.reading.cold_reader import Boundary, ColdReader
 from thermocline.tiered.reading.frame_cache import FrameCache
-from thermocline.tiered.segments import fetch_plan
+from thermocline.tiered.segments import fetch_plan, queue_columns, segment_reader
 from thermocline.tiered.segments.segment_format import FrameInfo
 from thermocline.tiered.segments.segment_reader import SegmentReader
 from thermocline.tiered.segments.segment_writer import SegmentOptions
@@ -171,8 +171,16 @@ async def test_offsets_and_times_under_a_cut(seed: int) -> None:
     await reader.close()
 
 
+@pytest.mark.parametrize("is_large", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-async def test_filtered_pulls(seed: int) -> None:
+async def test_filtered_pulls(seed: int, is_large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`is_large`: a queue has many column blocks, of which a pull scans some, and fetches more than it scans."""
+    if is_large:
+        monkeypatch.setattr(queue_columns, "BLOCK_RECORDS", 7)
+        monkeypatch.setattr(span_taker, "SCAN_RECORDS", 5)
+        monkeypatch.setattr(span_taker, "SCAN_RECORDS_MAX", 23)
+        monkeypatch.setattr(segment_reader, "WHOLE_COLUMNS_BYTES_MAX", 0)
+        monkeypatch.setattr(segment_reader, "COLUMN_BYTES_KEPT", 300)
     tier = await make_tier(seed)
     reader = tier.reader()
     random = Random(seed)
@@ -205,6 +213,36 @@ async def test_filtered_pulls(seed: int) -> None:
                 for record in tier.records(queue_id)
                 if queue.tags_codes[record.queue_offset] in codes and record.store_timestamp_ms >= cut_ms
             ]
+
+
+async def test_a_replay_by_tag_fetches_each_part_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many pulls it takes: neither what tags there are nor the records are fetched anew for each."""
+    monkeypatch.setattr(queue_columns, "BLOCK_RECORDS", 128)
+    monkeypatch.setattr(span_taker, "SCAN_RECORDS", 128)
+    monkeypatch.setattr(span_taker, "SCAN_RECORDS_MAX", 1_024)
+    tier = await make_tier(3, count=8_000, segments=1, queue_count=1, options=SegmentOptions())
+    metered, code = MeteringObjectStore(tier.store), tier.log.queues[0].tags_codes[0]
+    reader, offset, pulls = tier.reader(metered), 0, 0
+    while offset < tier.ends[0]:
+        result = await reader.pull(
+            ColdPull(
+                topic="flights",
+                queue_id=0,
+                offset=offset,
+                count_max=8,
+                bytes_max=65_536,
+                cut_ms=0,
+                tags_codes=frozenset({code}),
+            )
+        )
+        assert result.next_offset > offset
+        offset, pulls = result.next_offset, pulls + 1
+    (segment,) = tier.catalog().topics["flights"].segments
+    scans = -(-tier.ends[0] // (1_024 - 2 * 128))
+    assert pulls > 2 * scans
+    assert metered.counters.request_count <= 1 + 1 + scans + segment.runs[0].frame_end
+    assert metered.counters.received_bytes < 1.1 * segment.stored_bytes
+    await reader.close()
 
 
 def is_wanted(properties_text: bytes) -> bool:

@@ -30,6 +30,10 @@ class StubServer:
         """Queue the answer to a PUT that was carried out."""
         self.answer(200, headers='ETag: "e"\r\n')
 
+    def found(self, data: bytes) -> None:
+        """Queue the answer to a GET of a whole object."""
+        self.answer(200, body=data, headers='ETag: "e"\r\n')
+
     def hang_up(self, sent: bytes = b"") -> None:
         """Queue an answer that is cut off."""
         self.answers.append(sent or None)

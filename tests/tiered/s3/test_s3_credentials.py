@@ -35,7 +35,7 @@ async def signer(*credentials: str, profile: str | None = None, credentials_file
         bucket="bucket", credentials=credentials or None, profile=profile, credentials_file=credentials_file
     )
     async with stubbed(options) as (stub, store):
-        stub.answer(200, body=b"x")
+        stub.found(b"x")
         assert await store.get("k") == b"x"
         found = re.search(r"authorization: .*Credential=([^/]*)/", stub.requests[0], re.IGNORECASE)
         return UNSIGNED if found is None else found[1]

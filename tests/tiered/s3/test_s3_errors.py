@@ -6,6 +6,7 @@ Covers `tiered/s3/s3_object_store.py`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from random import Random
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from tests.tiered.s3.stub_server import stubbed
 from thermocline.remoting.errors import MQError, ObjectNotFoundError, ObjectStoreUnavailableError, SegmentSizeError
 from thermocline.tiered.objects.errors import AlreadyExistsError, ObjectStoreRefusedError
+from thermocline.tiered.objects.segment_offset import SegmentOffset
 from thermocline.tiered.s3 import S3Options
 from thermocline.tiered.wrappers import RetryingObjectStore, RetryPolicy
 
@@ -107,6 +109,77 @@ async def test_answers_that_are_no_listing(body: bytes) -> None:
             assert [info.key async for info in store.list("k")] == []
 
 
+NO_ERRORS_OF_S3 = {
+    "empty": b"",
+    "text": b"404 page not found\n",
+    "page": b"<html><head><title>404</title></head><body><hr><center>nginx</center></body></html>",
+    "well-formed page": b"<html><body>404</body></html>",
+}
+
+
+@pytest.mark.parametrize("page", NO_ERRORS_OF_S3.values(), ids=NO_ERRORS_OF_S3.keys())
+async def test_a_404_that_no_store_has_answered(page: bytes) -> None:
+    """A load balancer whose servers are away. For the ledger's writer a missing entry means that a successor has
+    collected it: it would delete what it has just committed, and be fenced for good."""
+    async with stubbed() as (stub, store):
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: store.get("k"),
+            lambda: store.get_range("k", start=SegmentOffset(0), end=SegmentOffset(4)),
+            lambda: store.get_suffix("k", size_bytes=4),
+            lambda: store.put("k", b"1"),
+            lambda: store.create_if_absent("k", b"1"),
+            lambda: store.delete("k"),
+            lambda: store.delete_many(["k", "l"]),
+            lambda: anext(store.list("k")),
+        ]
+        for call in calls:
+            stub.answer(404, body=page)
+            with pytest.raises(ObjectStoreUnavailableError, match="no answer of an object store"):
+                await call()
+
+
+async def test_a_head_that_finds_nothing_is_confirmed_by_a_get() -> None:
+    async with stubbed() as (stub, store):
+        stub.answer(404)
+        stub.answer(404, code="NoSuchKey")
+        with pytest.raises(ObjectNotFoundError):
+            await store.head("k")
+        stub.answer(404)
+        stub.answer(404, body=b"404 page not found\n")
+        with pytest.raises(ObjectStoreUnavailableError):
+            await store.head("k")
+        for answered in (206, 416):  # it is there after all; 416: and empty
+            stub.answer(404)
+            stub.answer(answered, body=b"1", headers='ETag: "e"\r\n')
+            with pytest.raises(ObjectStoreUnavailableError, match="a GET does"):
+                await store.head("k")
+
+
+async def test_a_read_that_no_store_has_answered() -> None:
+    """A page with 200 is no object; it may come in pieces, without its length."""
+    async with stubbed() as (stub, store):
+        stub.answers.append(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npage\r\n0\r\n\r\n")
+        with pytest.raises(ObjectStoreUnavailableError, match="no object"):
+            await store.get("k")
+        stub.answer(200, body=b"page")
+        with pytest.raises(ObjectStoreUnavailableError, match="no object"):
+            await store.get_range("k", start=SegmentOffset(0), end=SegmentOffset(4))
+        stub.answer(200)
+        with pytest.raises(ObjectStoreUnavailableError, match="no object"):
+            await store.head("k")
+
+
+async def test_an_object_in_chunks() -> None:
+    """Of an object that is stored so, or behind a gateway that does: its size is not said before it."""
+    async with stubbed() as (stub, store):
+        head = b'HTTP/1.1 200 X\r\nETag: "e"\r\nTransfer-Encoding: chunked\r\n\r\n'
+        stub.answers.append(head + b"4\r\nwhol\r\n1\r\ne\r\n0\r\n\r\n")
+        assert await store.get("k") == b"whole"
+        stub.hang_up(head + b"7\r\ncut off\r\n")
+        with pytest.raises(ObjectStoreUnavailableError):
+            await store.get("k")
+
+
 async def test_a_write_that_no_store_has_answered() -> None:
     """A load balancer's page with 200: if that counted as stored, the ledger would name an object that is nowhere."""
     page = b"<html><body>maintenance</body></html>"
@@ -136,6 +209,32 @@ async def test_a_listing_without_objects() -> None:
             assert [info.key async for info in store.list("k")] == []
 
 
+def page_of(token: str, *keys: str) -> bytes:
+    """A page of a listing that is cut."""
+    contents = "".join(f"<Contents><Key>{key}</Key><Size>1</Size></Contents>" for key in keys)
+    token = f"<IsTruncated>true</IsTruncated><NextContinuationToken>{token}</NextContinuationToken>"
+    return f"<ListBucketResult>{contents}{token}</ListBucketResult>".encode()
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [(page_of("1", "k1", "k2"), page_of("2", "k1", "k2")), (page_of("1", "k1"), page_of("1"))],
+    ids=["another token", "the same token"],
+)
+async def test_a_listing_that_does_not_go_on(pages: tuple[bytes, ...]) -> None:
+    """Of a store that passes over the token: it would be listed for ever."""
+    async with stubbed() as (stub, store):
+        for page in pages:
+            stub.answer(200, body=page)
+        with pytest.raises(ObjectStoreUnavailableError, match="a listing"):
+            async for _ in store.list("k"):
+                pass
+        assert not stub.answers
+        for page in (page_of("1", "k1"), page_of("2"), b"<ListBucketResult><Name>bucket</Name></ListBucketResult>"):
+            stub.answer(200, body=page)
+        assert [info.key async for info in store.list("k")] == ["k1"]
+
+
 async def test_unfinished_uploads_that_cannot_be_listed_to_the_end() -> None:
     body = b"<ListMultipartUploadsResult><IsTruncated>true</IsTruncated></ListMultipartUploadsResult>"
     async with stubbed() as (stub, store):
@@ -146,7 +245,7 @@ async def test_unfinished_uploads_that_cannot_be_listed_to_the_end() -> None:
 
 async def test_a_range_that_is_answered_shorter() -> None:
     async with stubbed() as (stub, store):
-        stub.answer(206, body=b"12345", headers="Content-Range: bytes 0-4/5\r\n")
+        stub.answer(206, body=b"12345", headers='ETag: "e"\r\nContent-Range: bytes 0-4/5\r\n')
         with pytest.raises(SegmentSizeError):
             await store.get_range("k", start=0, end=10)
 

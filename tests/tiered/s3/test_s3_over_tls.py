@@ -39,7 +39,7 @@ def trusting(folder: Path) -> S3Options:
 async def test_a_named_authority_is_trusted(tmp_path: Path) -> None:
     tls = stub_context(tmp_path / "tls")
     async with stubbed(trusting(tmp_path / "tls"), tls=tls) as (stub, store):
-        stub.answer(200, body=b"data")
+        stub.found(b"data")
         assert await store.get("a") == b"data"
 
 

@@ -1,5 +1,6 @@
 """Seal backlog over local files written record by record."""
 
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from thermocline.remoting.records.message_record import encode_record
 from thermocline.store.files.disk import RealDisk
 from thermocline.tiered.sealing.local_files import UNIT, LocalLog, LocalQueues
-from thermocline.tiered.sealing.seal_backlog import SealBacklog, SealPlan, SealPolicy
+from thermocline.tiered.sealing.seal_backlog import UNREADABLE_TOLD, SealBacklog, SealPlan, SealPolicy
 
 LOG_FILE_BYTES = 1 << 20
 QUEUE_FILE_BYTES = 20 * 7
@@ -198,6 +199,23 @@ def test_a_queue_starts_at_its_first_remaining_file(tmp_path: Path) -> None:
     assert backlog.committed_offset() == store.log_min_offset
     assert backlog.topics["topic"].first_waiting_ms == 9
     assert offsets(backlog.plan("topic", flush_offset=len(store.log))) == {0: (9, 20)}
+
+
+def test_a_queue_that_stays_unreadable_is_an_error_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It holds back local deletion, and a full disk refuses messages: the operator has to know why."""
+    store = LocalStore(tmp_path)
+    store.put("topic", 0, store_ms=1)
+    backlog = store.backlog(SealPolicy())
+    (tmp_path / "consumequeue/topic/0" / f"{0:020d}").write_bytes(bytes(QUEUE_FILE_BYTES))
+    backlog.set_queue("topic", 0, min_offset=0, end_offset=2)
+    with caplog.at_level(logging.WARNING, logger="thermocline"):
+        for _ in range(UNREADABLE_TOLD - 1):
+            backlog.account()
+        assert not caplog.records
+        for _ in range(2 * UNREADABLE_TOLD):
+            backlog.account()
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert backlog.committed_offset() == 0
 
 
 def test_an_unreadable_queue_holds_the_gate_until_its_deletion_is_reported(tmp_path: Path) -> None:

@@ -9,16 +9,20 @@ import pytest
 
 from tests.tiered.cold_data import Log, unique_keys, write_segment
 from tests.tiered.ledger_data import KEYS
-from thermocline.remoting.errors import ObjectNotFoundError, OffsetOutOfRangeError
+from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError, OffsetOutOfRangeError
 from thermocline.remoting.records.message_record import decode_record
+from thermocline.tiered.objects import SegmentOffset
 from thermocline.tiered.objects.errors import SegmentFormatError
 from thermocline.tiered.packs.segment_upload import upload_segment
+from thermocline.tiered.segments import queue_columns, segment_reader
+from thermocline.tiered.segments.key_index import key_hash
 from thermocline.tiered.segments.segment_entry import PartLocator, SegmentEntry
 from thermocline.tiered.segments.segment_format import SegmentId
 from thermocline.tiered.segments.segment_reader import SegmentReader, read_log_footer
 from thermocline.tiered.segments.segment_writer import SegmentOptions
 from thermocline.tiered.stores.memory import MemoryObjectStore
 from thermocline.tiered.wrappers import MeteringObjectStore
+from thermocline.tiered.wrappers.wrapping import WrappingObjectStore
 
 SMALL = SegmentOptions(frame_bytes=4_000)
 
@@ -95,6 +99,73 @@ async def test_requests() -> None:
     await reader.columns(0, start_offset=5, end_offset=6)
     assert store.counters.since(before).request_count == 3  # all of the columns, being few
     assert reader.memory_bytes > 0
+
+
+class DamagingStore(WrappingObjectStore):
+    """Flips a bit, at `position` or in the middle, in the next `damaged_answers` ranges."""
+
+    damaged_answers = 0
+    position: int | None = None
+
+    async def get_range(self, key: str, *, start: SegmentOffset, end: SegmentOffset) -> bytes:
+        data = bytearray(await super().get_range(key, start=start, end=end))
+        if self.damaged_answers:
+            self.damaged_answers -= 1
+            data[len(data) // 2 if self.position is None else self.position] ^= 1
+        return bytes(data)
+
+
+async def test_a_scan_of_columns_fetches_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of large columns each block is fetched once, with those behind it up to where the scan may go on."""
+    monkeypatch.setattr(queue_columns, "BLOCK_RECORDS", 16)
+    monkeypatch.setattr(segment_reader, "WHOLE_COLUMNS_BYTES_MAX", 0)
+    log, store = make_log(), MeteringObjectStore(MemoryObjectStore())
+    reader, codes = SegmentReader(store, await upload(log, store)), log.queues[0].tags_codes
+    end = len(codes)
+    await reader.columns_footer()
+    before = store.counters.copy()
+    for start in range(0, end - 8, 4):
+        found = await reader.columns(0, start_offset=start, end_offset=start + 8, ahead_offset=min(end, start + 100))
+        assert found.tags_codes.tolist() == codes[start : start + 8]
+        assert reader.has_columns(0, start_offset=start, end_offset=start + 8)
+        assert not reader.has_columns(0, start_offset=start, end_offset=end) or start > end - 120
+    assert store.counters.since(before).request_count <= -(-end // (100 - 2 * 16))
+
+
+async def test_a_damaged_answer_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_columns, "BLOCK_RECORDS", 16)
+    monkeypatch.setattr(segment_reader, "WHOLE_COLUMNS_BYTES_MAX", 0)
+    log, damaging = make_log(), DamagingStore(MemoryObjectStore())
+    reader = SegmentReader(damaging, await upload(log, MeteringObjectStore(damaging)))
+    codes = log.queues[0].tags_codes
+    await reader.columns_footer()
+
+    async def scan() -> list[int]:
+        found: list[int] = []
+        while len(found) < 100:
+            at = len(found)
+            columns = await reader.columns(0, start_offset=at, end_offset=at + 10, ahead_offset=100)
+            found += columns.tags_codes.tolist()
+        return found
+
+    damaging.damaged_answers = 1
+    with pytest.raises(CorruptDataError):
+        await scan()
+    assert await scan() == codes[:100]
+
+
+async def test_keys_are_not_hidden_by_damaged_bloom_pages() -> None:
+    log, damaging = make_log(), DamagingStore(MemoryObjectStore())
+    entry = await upload(log, MeteringObjectStore(damaging))
+    bloom_bytes = entry.bloom.size_bytes
+    assert 0 < bloom_bytes < entry.idx.size_bytes
+    keys = [key.encode() for key in unique_keys(log)]
+    for key in keys[:50]:
+        reader = SegmentReader(damaging, entry)
+        damaging.position, damaging.damaged_answers = entry.bloom.page_position(key_hash(key)) + 1, 1
+        with pytest.raises(CorruptDataError):
+            await reader.find_key(key, reads_whole=True)
+        assert await reader.find_key(key, reads_whole=True)
 
 
 async def test_small_fetches_and_early_leaving() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -129,6 +130,50 @@ async def test_failed_writes_leave_nothing(tmp_path: Path) -> None:
     with pytest.raises(AlreadyExistsError):
         await store.create_if_absent("a", b"2")
     assert [path for path in (tmp_path / ".partial").rglob("*") if path.is_file()] == []
+
+
+async def test_a_folder_that_was_deleted_when_it_was_empty_is_made_again(tmp_path: Path) -> None:
+    store = FileObjectStore(str(tmp_path), disk=RealDisk())
+    await store.put("cluster/ledger/1", b"1")
+    for write in (store.put, store.create_if_absent):
+        await write("cluster/topics/orders/1", b"1")
+        await store.delete("cluster/topics/orders/1")
+        (tmp_path / "cluster/topics/orders").rmdir()
+        (tmp_path / "cluster/topics").rmdir()
+        with pytest.raises(ObjectStoreUnavailableError):
+            await write("cluster/topics/orders/1", b"1")
+        assert [path for path in (tmp_path / ".partial").rglob("*") if path.is_file()] == []
+        await write("cluster/topics/orders/1", b"1")
+        assert await store.get("cluster/topics/orders/1") == b"1"
+        await store.delete("cluster/topics/orders/1")
+
+
+async def test_a_tree_that_is_gone_is_neither_empty_nor_begun_anew(tmp_path: Path) -> None:
+    """As when its file system was unmounted: what is behind the mount point is not the cold tier."""
+    await FileObjectStore(str(tmp_path), disk=RealDisk()).put("cluster/ledger/1", b"1")
+    writer, reader = (FileObjectStore(str(tmp_path), disk=RealDisk()) for _ in range(2))
+    await writer.create_if_absent("cluster/ledger/2", b"2")
+    assert await reader.get("cluster/ledger/1") == b"1"
+    (tmp_path / "cluster").rename(tmp_path.parent / "mounted")
+    for key in ("cluster/ledger/3", "cluster/topics/new/1", "cluster/ledger/3"):
+        with pytest.raises(ObjectStoreUnavailableError):
+            await writer.create_if_absent(key, b"3")
+    assert not (tmp_path / "cluster").exists()
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: reader.get("cluster/ledger/1"),
+        lambda: reader.head("cluster/ledger/1"),
+        lambda: reader.get_suffix("cluster/ledger/1", size_bytes=1),
+        lambda: reader.delete("cluster/ledger/1"),
+        lambda: anext(reader.list("cluster/pins/")),
+    ]
+    for call in calls:
+        with pytest.raises(ObjectStoreUnavailableError, match="not mounted"):
+            await call()
+    with pytest.raises(ObjectNotFoundError):
+        await reader.get("other/ledger/1")
+    (tmp_path.parent / "mounted").rename(tmp_path / "cluster")
+    await writer.create_if_absent("cluster/ledger/3", b"3")
+    assert [info.key async for info in reader.list("cluster/ledger/")] == [f"cluster/ledger/{n}" for n in (1, 2, 3)]
 
 
 async def test_a_full_disk_is_unavailable() -> None:

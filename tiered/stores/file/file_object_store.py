@@ -10,6 +10,9 @@ How an object appears whole, durable and at most once
 An object that exists is made durable before AlreadyExistsError says so: another process may have linked it and died
 before its sync, and the caller builds upon its existence.
 
+A tree (the first component of keys) that was there and is gone counts as no answer: its file system was unmounted. Its
+objects are not missing, a listing of it is not empty, and nothing is written in its place.
+
 All files go through the `Disk` seam. System calls run in helper threads, unless `in_thread` is false.
 """
 
@@ -80,10 +83,12 @@ class FileObjectStore:
         self._in_thread = in_thread
         self._make_token = make_token
         self._durable_folders: set[str] = set()
+        self._trees: set[str] = set()
+        """Those that have been there."""
 
     async def get(self, key: str) -> bytes:
         """See ObjectStore."""
-        return await self._run(key, lambda: self._disk.read(self._path(key)))
+        return await self._run(key, lambda: self._read_all(key))
 
     async def get_range(self, key: str, *, start: SegmentOffset, end: SegmentOffset) -> bytes:
         """See ObjectStore."""
@@ -118,7 +123,7 @@ class FileObjectStore:
         folder = prefix.rpartition("/")[0]
         found = self._walk(folder, prefix.encode(), start_after.encode())
         while True:
-            page = await self._run(prefix, lambda: tuple(itertools.islice(found, LIST_PAGE_COUNT)))
+            page = await self._run(prefix, lambda: self._page_of(found, prefix))
             for info in page:
                 yield info
             if len(page) < LIST_PAGE_COUNT:
@@ -142,22 +147,52 @@ class FileObjectStore:
 
     async def _run(self, key: str, work: Callable[[], Result]) -> Result:
         """Do blocking work, and translate what the file system says."""
+
+        def attempt() -> Result:
+            try:
+                return work()
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+                self._check_tree(key)
+                raise ObjectNotFoundError("there is no such object", key=key) from error
+
         try:
-            return await asyncio.to_thread(work) if self._in_thread else work()
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            raise ObjectNotFoundError("there is no such object", key=key) from error
+            return await asyncio.to_thread(attempt) if self._in_thread else attempt()
         except (PermissionError, FileExistsError) as error:
             raise ObjectStoreRefusedError("the file system refuses", key=key, reason=error.strerror) from error
         except (DiskFullError, OSError) as error:
             raise ObjectStoreUnavailableError("the file system fails", key=key, reason=str(error)) from error
 
+    def _check_tree(self, key: str) -> None:
+        """ObjectStoreUnavailableError when the tree of a key, or of the beginning of one, was there and is gone."""
+        tree, _, _ = key.rpartition("/")[0].partition("/")
+        if tree in self._trees and not self._disk.is_directory(f"{self._root}/{tree}"):
+            raise ObjectStoreUnavailableError("the directory is gone: its file system is not mounted", key=key)
+
+    def _was_there(self, key: str) -> None:
+        tree, slash, _ = key.partition("/")
+        if slash:
+            self._trees.add(tree)
+
+    def _page_of(self, found: Iterator[ObjectInfo], prefix: str) -> tuple[ObjectInfo, ...]:
+        """The next objects of a listing, which does not end because its tree is gone."""
+        page = tuple(itertools.islice(found, LIST_PAGE_COUNT))
+        if len(page) < LIST_PAGE_COUNT:
+            self._check_tree(prefix)
+        return page
+
     def _path(self, key: str) -> str:
         check_key(key)
         return f"{self._root}/{key}"
 
+    def _read_all(self, key: str) -> bytes:
+        data = self._disk.read(self._path(key))
+        self._was_there(key)
+        return data
+
     def _read(self, key: str, position: int, size_bytes: int) -> tuple[bytes, int]:
         """Up to `size_bytes` from a position, which counts from the end when negative; and the size of the object."""
         file = self._disk.open(self._path(key))
+        self._was_there(key)
         try:
             object_bytes = file.size_bytes
             start = position if position >= 0 else max(0, object_bytes + position)
@@ -171,6 +206,7 @@ class FileObjectStore:
             raise FileNotFoundError(path)
         modified_ms = self._disk.modified_ms(path)
         size_bytes = self._disk.size_bytes(path)
+        self._was_there(key)
         return ObjectInfo(
             key=key, size_bytes=size_bytes, etag=f"{modified_ms:x}-{size_bytes:x}", modified_ms=modified_ms
         )
@@ -180,7 +216,10 @@ class FileObjectStore:
         folder = posixpath.dirname(path)
         partial = f"{self._root}/{PARTIAL_FOLDER}/{key}.{self._make_token()}"
         try:
-            self._make_durable(folder)
+            if folder not in self._durable_folders:
+                self._check_tree(key)
+                self._make_durable(folder)
+            self._was_there(key)
             disk.make_directory(posixpath.dirname(partial))
             file = disk.open(partial, create=True)
             try:
@@ -207,7 +246,14 @@ class FileObjectStore:
         except (NotADirectoryError, IsADirectoryError) as error:
             raise ObjectStoreRefusedError("the key is a folder of another, or below an object", key=key) from error
         except FileNotFoundError as error:
-            raise ObjectStoreUnavailableError("the partial file was removed meanwhile", key=key) from error
+            with contextlib.suppress(OSError):
+                disk.remove(partial)
+            self._check_tree(key)
+            # A tool has deleted the key's folder, as it was empty: the next attempt makes it again.
+            self._durable_folders.clear()
+            raise ObjectStoreUnavailableError(
+                "the partial file or its folder was removed meanwhile", key=key
+            ) from error
         except BaseException:
             with contextlib.suppress(OSError):
                 disk.remove(partial)
@@ -218,8 +264,6 @@ class FileObjectStore:
 
         One that exists may have been made by a process that died before its sync.
         """
-        if folder in self._durable_folders:
-            return
         make_durable_directory(self._disk, self._root)
         self._disk.make_directory(folder)
         chain = [folder]
@@ -234,6 +278,7 @@ class FileObjectStore:
         try:
             self._disk.remove(path)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            self._check_tree(key)
             return
         self._disk.sync_directory(posixpath.dirname(path), site=ObjectSyncSite.REMOVED)
 

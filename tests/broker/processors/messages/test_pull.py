@@ -24,6 +24,8 @@ from thermocline.broker.cold.cold_reads import ColdBounds
 from thermocline.broker.processors.messages.pull import JSON_LITE_PULL, JSON_PULL
 from thermocline.broker.pulls import cold_pull_limits
 from thermocline.broker.pulls.long_polling import TICK_MS
+from thermocline.broker.pulls.pull_finder import COLD_BYTES_MAX
+from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.bodies import ConsumerData, SubscriptionData, SubscriptionGroupConfig
 from thermocline.remoting.command import RemotingCommand, SerializeType
 from thermocline.remoting.language_code import LanguageCode
@@ -529,6 +531,21 @@ async def test_cold_and_hot_are_one_queue(cold_case: ColdCase) -> None:
         offset = outcome(answer)[2]
     assert seen == list(range(100))
     assert {pull.group for pull in cold_case.cold.pulls} == {GROUP}
+
+
+async def test_a_cold_answer_is_bounded_whatever_settings_say(tmp_path: Path) -> None:
+    """It is one frame from the tier process, which may be 64 MiB: a larger one would end that process, each time."""
+    cold, config = MemoryColdTier(), BrokerConfig(pull_bytes_max=1 << 30, pull_count_max=1_000)
+    async with data_broker(
+        tmp_path, topics=[TOPIC], cold=cold, start=False, config=config, log_file_bytes=8 * 1024
+    ) as broker:
+        consumer = Consumer(broker)
+        for _ in range(100):
+            consumer.send()
+        cold.copy_from(broker.store, TOPIC, 0, end=90)
+        expire_local_files(broker, 60)
+        assert (await consumer.pull_later(0, maxMsgNums=1_000)).code == 0
+        assert cold.pulls[-1].bytes_max == COLD_BYTES_MAX
 
 
 async def test_the_longest_cold_read_is_in_the_runtime_information(cold_case: ColdCase) -> None:

@@ -515,6 +515,29 @@ async def test_a_cold_queue_is_busy_while_it_is_fetched(tmp_path: Path) -> None:
         assert bodies(await second.pop_later(maxMsgNums=2)) == [b"2", b"3"]
 
 
+@pytest.mark.parametrize("has_begun", [True, False])
+async def test_a_client_that_leaves_takes_its_cold_pops_along(tmp_path: Path, has_begun: bool) -> None:
+    """Nothing is fetched for it any more, and it takes no message from the others."""
+    cold = MemoryColdTier(gate=asyncio.Event())
+    async with data_broker(tmp_path, topics=[TOPIC], start=False, cold=cold, log_file_bytes=8 * 1024) as broker:
+        leaving, staying = PopClient(broker), PopClient(broker)
+        leaving.send(*[b"%d" % number for number in range(100)])
+        cold.copy_from(broker.store, TOPIC, 0, end=70)
+        expire_local_files(broker, 60)
+        address = leaving.wire.connection.remote_address
+        leaving.ask_pop(maxMsgNums=2)
+        if has_begun:
+            await asyncio.sleep(0)
+        leaving.wire.lose()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert cold.gate is not None
+        cold.gate.set()
+        assert len(cold.pulls) == has_begun
+        assert cold.closed_readers == [address] * has_begun
+        assert bodies(await staying.pop_later(maxMsgNums=2)) == [b"0", b"1"]
+
+
 async def test_pops_in_order_of_a_cold_queue_that_come_at_once_do_not_share_a_batch(tmp_path: Path) -> None:
     cold = MemoryColdTier()
     async with data_broker(tmp_path, topics=[TOPIC], start=False, cold=cold, log_file_bytes=8 * 1024) as broker:

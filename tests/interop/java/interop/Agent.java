@@ -34,6 +34,8 @@ public final class Agent {
         operations.put("request", producers::request);
         operations.put("stop_producer", producers::stop);
         operations.put("stop_producers", producers::stopAll);
+        operations.put("producers", producers::names);
+        operations.put("retire_producers", producers::retire);
         operations.put("start_transaction_producer", transactions::start);
         operations.put("transact", transactions::transact);
         operations.put("checks", transactions::checks);

@@ -5,8 +5,10 @@ import com.alibaba.fastjson2.JSONObject;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -24,6 +26,8 @@ final class Producers {
     private static final long[] AVOIDED_FOR_MS = {0, 600_000};
 
     private final Map<String, DefaultMQProducer> producers = new HashMap<>();
+
+    private int retirements;
 
     /**
      * Sends messages {@code start} to {@code start + count} and returns one answer a message, in order.
@@ -86,6 +90,25 @@ final class Producers {
             }
             return isOfIt;
         });
+        return null;
+    }
+
+    Object names(JSONObject request) {
+        return new JSONArray(producers.keySet());
+    }
+
+    /** Stops all but those to keep, and waits for none: a client takes up to three seconds to end. */
+    Object retire(JSONObject request) {
+        Set<String> leaving = new HashSet<>(producers.keySet());
+        leaving.removeAll(request.getList("keep", String.class));
+        List<DefaultMQProducer> retired = new ArrayList<>();
+        leaving.forEach(name -> retired.add(producers.remove(name)));
+        if (!retired.isEmpty()) {
+            retirements++;
+            Thread stopping = new Thread(() -> retired.forEach(DefaultMQProducer::shutdown), "retirement");
+            stopping.setDaemon(true);
+            stopping.start();
+        }
         return null;
     }
 
@@ -160,7 +183,8 @@ final class Producers {
         if (producer == null) {
             producer = Generation.producer(request);
             producer.setNamesrvAddr(request.getString("namesrv"));
-            producer.setInstanceName(name);
+            // Another one of this name may not have ended yet.
+            producer.setInstanceName(retirements == 0 ? name : name + "~" + retirements);
             producer.setSendMsgTimeout(SEND_TIMEOUT_MS);
             producer.setDefaultTopicQueueNums(request.getIntValue("default_queue_count", 4));
             if (request.containsKey("compress_over_bytes")) {
