@@ -4,7 +4,8 @@
             -> controllers are asked
     change  the parts of the role before end, those of the new one start (role_switch.py); connections stay
     stop    a master's slaves have its log -> connections to controllers -> proxy drained -> no new connections
-            -> NameServers notified -> requests in flight answered -> parts of the role -> threads of TLS
+            -> NameServers notified -> the next master has its tables -> requests in flight answered
+            -> parts of the role -> threads of TLS
 Owner: the one event loop of the process.
 """
 
@@ -49,6 +50,9 @@ logger = logging.getLogger(__name__)
 
 STOP_HAND_OVER_MS = 2_000
 """How long a master that stops waits for the others of its SyncStateSet; one that is dead may be in it still."""
+SUCCESSOR_S = 1.0
+"""How long a master that stops waits for the next one, which takes its tables over before it begins."""
+LOOK_S = 0.01
 DESCRIPTORS_MIN = 1_024
 DESCRIPTORS_FOR_FILES = 3_000
 """Kept free of connections, if the limit allows it."""
@@ -186,6 +190,7 @@ class HotProcess:
             is_closing=lambda: self._is_closing,
             role_error=lambda: self._switch.error,
             cut=lambda alignment: self._switch.cut(alignment),
+            reopen=lambda: self._switch.reopen(),
         )
         self._switch = RoleSwitch(
             lambda assignment: RoleParts(lasting, assignment),
@@ -196,6 +201,7 @@ class HotProcess:
         resources.push_async_callback(self._switch.close)
         await self._switch.start()
         self._warn_of_exposure()
+        resources.push_async_callback(self._wait_successor)
         # First of all at a stop: clients are sent elsewhere, and what is in flight is still answered.
         resources.push_async_callback(self._leave)
         if self._role.proxy is not None:
@@ -255,6 +261,19 @@ class HotProcess:
         with contextlib.suppress(MQError):  # another one is under way: it has refused writes, too
             has_all = await hand_over.begin(None, pause_ms=STOP_HAND_OVER_MS, resumes=False)
             logger.info("master stops all_have_its_log=%s", has_all)
+
+    async def _wait_successor(self) -> None:
+        """A master that stops serves on until its slaves have left it: the next master does that when it has its
+        tables, offsets of groups and progress of delayed messages among them."""
+        sync_state_set = self._log.sync_state_set
+        if sync_state_set is None or len(sync_state_set.members) < 2:
+            return
+        replicas = self._role.replicas
+        logger.info("master stops when its slaves follow the next one")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SUCCESSOR_S):
+                while replicas.has_slaves:  # noqa: ASYNC110 - bounded
+                    await asyncio.sleep(LOOK_S)
 
     async def _leave(self) -> None:
         await self._listener.stop_accepting()

@@ -94,6 +94,8 @@ class LastingParts:
     is_closing: Callable[[], bool]
     cut: Callable[[Alignment], None]
     """Has a slave's log cut at an alignment with its master's."""
+    reopen: Callable[[], None]
+    """Has a slave's store opened again whose log has failed."""
     role_error: Callable[[], str]
     """Why the broker does not have the role that it should have."""
 
@@ -137,7 +139,7 @@ class RoleParts:
         )
         lasting.log.began(replicas)
         resources.callback(lasting.log.ended)
-        replicas.on_parted = lasting.cut
+        replicas.on_parted, replicas.on_failed = lasting.cut, lasting.reopen
         helpers = self.helpers = HelperLinks(
             settings,
             local.store,

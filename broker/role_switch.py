@@ -4,6 +4,8 @@
     a slave gets another master -> its link and its tables follow that one; nothing ends
     a slave's log and its master's part (`cut`)
                                 -> its parts end, the log is cut there, and they start again
+    a slave's log has failed (`reopen`)
+                                -> its parts end after REOPEN_S, and start again: the log that is opened takes writes
     a start that fails          -> the broker waits as a slave without a master: reads are served, writes refused
                                 -> tried again after RETRY_S, then twice as long, until it succeeds, or another role
                                    comes
@@ -31,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 RETRY_S_MAX = 30.0
+REOPEN_S = 10.0
+"""After the log of a slave has failed: reads are served so long at least, also on a disk that fails again and again."""
 
 
 class RoleSwitch:
@@ -91,16 +95,25 @@ class RoleSwitch:
     def cut(self, alignment: Alignment) -> None:
         """A slave's log parts from its master's at an alignment: cut it there, and follow on. Returns at once. After a
         failure the broker follows its master again a little later, which finds that the logs part."""
-        self._start_task(self._cut(alignment))
+        self._start_task(self._begin_again(self.parts, lambda: self._cut_log(alignment)))
 
-    async def _cut(self, alignment: Alignment) -> None:
+    def reopen(self) -> None:
+        """A slave's log takes no writes until its store is opened again: have that done. Returns at once."""
+        self._start_task(self._reopen(self.parts))
+
+    async def _reopen(self, parts: RoleParts) -> None:
+        await _wait(self._is_superseded, REOPEN_S)
+        await self._begin_again(parts, lambda: logger.warning("the slave's store is opened again, its log had failed"))
+
+    async def _begin_again(self, parts: RoleParts, work: Callable[[], None]) -> None:
+        """End a slave's parts, do this work, and start them again; only once for the same parts."""
         async with self._lock:
             present = self._present
-            if present is None or present.is_master or self._wanted is not present:
-                return  # the role has changed since
+            if present is None or present.is_master or self._wanted is not present or self.parts is not parts:
+                return  # the role has changed since, or these parts ended: a log that was cut may have grown again
             await self.parts.end()
             try:
-                self._cut_log(alignment)
+                work()
                 await self._start_parts(present)
                 return
             except Exception as error:  # noqa: BLE001 - see _try
@@ -158,7 +171,7 @@ class RoleSwitch:
         if self._wanted is not wanted:
             return UnavailableError("another role was decided meanwhile")
         present = self._present
-        if not self.error and present is not None and _is_same(present, wanted):
+        if not self.error and present is not None and _is_same(present, wanted) and not self._has_failed_slave():
             if not wanted.is_master:
                 self.parts.replicas.follow(wanted)
                 self._present = wanted
@@ -180,6 +193,10 @@ class RoleSwitch:
         self.error = ""
         logger.warning("the broker's role has changed to=%s", name)
         return None
+
+    def _has_failed_slave(self) -> bool:
+        """Whether the parts are a slave's whose log takes no writes until it is opened again."""
+        return self._present is not None and not self._present.is_master and self.parts.replicas.has_failed_log
 
     async def _failed(self, wanted: Assignment, error: Exception) -> MQError:
         if not isinstance(error, (MQError, OSError)):

@@ -10,12 +10,14 @@ Rules
     brokers count as well.
     The confirm offset is what all brokers of all these sets have, a count of brokers in sync that of the largest.
   - A slave joins when it has everything below the confirm offset and has reached the present epoch: then no put that
-    was answered is missing from it. A slave that began empty joins when its first byte is confirmed, too. A learner
-    never joins.
+    was answered is missing from it. A slave that began empty joins when its first byte is confirmed, too, whatever
+    connections it has had since. A learner never joins.
   - A slave that the controllers do not take (it is not registered, or they do not hear it) keeps no other from joining
     or leaving: it is requested by itself, and only while nothing else has to change.
   - A slave leaves when its connection has ended, or it has not caught up for `lag_ms_max`. It has caught up at the time
     at which the log ended where its report says; a log that does not grow leaves no slave behind.
+  - A slave leaves when it reports less than is confirmed: a power cut has taken back what it had. It joins again when
+    it has that.
   - While a broker of the set is not connected, or has not reported yet, the confirm offset stays as it is: what it has
     is not known. It never goes back.
   - RocketMQ's master counts a slave as caught up when everything is sent, and one that has not reported as having all.
@@ -105,6 +107,8 @@ class SyncStateSet:
         self._attempts: list[Members] = []
         """Sets that were requested, and may be in force."""
         self._slaves: dict[int, _Slave] = {}
+        self._began: dict[int, PhysicalOffset] = {}
+        """First bytes of slaves that began empty, and were disconnected before those were confirmed."""
         self._confirm_offset = confirm_offset
         self._acknowledged_offset = confirm_offset
         self._waiting = WaitingPuts()
@@ -194,6 +198,7 @@ class SyncStateSet:
             connection_id,
             is_learner,
             now_ms if before is None else before.caught_up_ms,
+            began_offset=self._began.pop(replica_id, LOG_START) if before is None else before.began_offset,
             sample_offset=self._log_end(),
             sample_ms=now_ms,
             not_taken_ms=None if before is None else before.not_taken_ms,
@@ -216,8 +221,11 @@ class SyncStateSet:
 
     def disconnected(self, replica_id: int, connection_id: int) -> None:
         """A slave's connection has ended. Idempotent."""
-        if self._slave(replica_id, connection_id) is not None:
+        slave = self._slave(replica_id, connection_id)
+        if slave is not None:
             del self._slaves[replica_id]
+            if slave.began_offset > min(self.confirm_offset, self.confirmed_offset):
+                self._began[replica_id] = slave.began_offset
 
     def _slave(self, replica_id: int, connection_id: int) -> _Slave | None:
         """A slave, if it counts by this connection."""
@@ -225,8 +233,8 @@ class SyncStateSet:
         return slave if slave is not None and slave.connection_id == connection_id else None
 
     def _counts(self, slave: _Slave) -> bool:
-        """Whether its reports count for puts that wait: it lacks none that was not acknowledged before."""
-        return not slave.is_learner and slave.began_offset <= self._acknowledged_offset
+        """Whether its reports count for puts that wait: it lacks none of this epoch that is not acknowledged yet."""
+        return not slave.is_learner and slave.began_offset <= max(self._acknowledged_offset, self._epoch_start)
 
     def _sample(self, slave: _Slave, now_ms: int) -> None:
         end_offset = self._log_end()
@@ -263,7 +271,8 @@ class SyncStateSet:
             for replica_id, slave in current.items()
             if replica_id not in self.members and self._may_join(slave, confirm_offset)
         }
-        staying = {self.own_id, *(current.keys() & self.members)}
+        lossy = {id_ for id_, slave in current.items() if slave.offset is not None and slave.offset < confirm_offset}
+        staying = {self.own_id, *((current.keys() & self.members) - lossy)}
         wanted = frozenset(staying.union(id_ for id_, slave in joining.items() if slave.not_taken_ms is None))
         doubtful = [(slave.not_taken_ms, id_) for id_, slave in joining.items() if slave.not_taken_ms is not None]
         return wanted | {min(doubtful)[1]} if doubtful and wanted == self.members else wanted

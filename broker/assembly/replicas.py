@@ -118,6 +118,8 @@ class Replicas:
         """From where on an empty slave needs the log, see MasterSession; set once that is known."""
         self.on_parted: Callable[[Alignment], None] = _ignore_alignment
         """For a slave's link: its log parts from its master's there, and has to be cut before it can go on."""
+        self.on_failed: Callable[[], None] = _ignore_failure
+        """For a slave's link: its log takes no writes until the store is opened again."""
         self.enrolment: EnrolmentFollower | None = None
         """Of a slave with a cold tier: whose ledger it follows."""
         if assignment is not None and assignment.sync_state_set is not None:
@@ -176,6 +178,7 @@ class Replicas:
                 is_learner=config.is_learner,
             ),
             on_parted=lambda alignment: self.on_parted(alignment),
+            on_failed=lambda: self.on_failed(),
             confirm_offset=self._known_confirm_offset,
             may_report=lambda: self.has_followed_tables or self._waits_for_log,
         )
@@ -285,6 +288,11 @@ class Replicas:
                 await self._tables.follow_all()
         except (TimeoutError, MQError) as error:
             logger.info("tables are not those of the master's end error=%s", str(error) or "no answer in time")
+
+    @property
+    def has_slaves(self) -> bool:
+        """Whether slaves are connected to this master."""
+        return self._port is not None and bool(self._port.states())
 
     @property
     def end_offset(self) -> PhysicalOffset:
@@ -406,6 +414,10 @@ def replication_settings(config: ReplicaSettings) -> ReplicationSettings:
 
 def _ignore_alignment(alignment: Alignment) -> None:
     """Without a controller logs are not compared."""
+
+
+def _ignore_failure() -> None:
+    """Without a controller the log is opened again at the next start."""
 
 
 def _steady_ms() -> int:

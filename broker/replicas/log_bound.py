@@ -22,7 +22,7 @@ import msgspec
 
 from thermocline.broker.replicas.master_metadata import MasterMetadata
 from thermocline.remoting.errors import UnavailableError
-from thermocline.remoting.offsets import PhysicalOffset
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset
 
 WAIT_MS = 100
 STEP_MS = 10
@@ -31,7 +31,10 @@ STEP_MS = 10
 class _Answer(msgspec.Struct, frozen=True):
     master: str
     body: bytes
+    asked_at: PhysicalOffset
+    """Where the log here ended when the master was asked."""
     log_end: PhysicalOffset
+    """Where the master's ended after the answer."""
 
 
 class LogBound:
@@ -45,6 +48,8 @@ class LogBound:
         self._wait_ms = wait_ms
         self.on_behind: Callable[[], None] | None = None
         """Called when an answer begins to wait for the log."""
+        self.asked_offset = LOG_START
+        """Where the log here ended when the master was asked for what `newest` has returned last."""
         self._taken: _Answer | None = None
         self._waiting: _Answer | None = None
 
@@ -69,12 +74,13 @@ class LogBound:
             UnavailableError: No answer; or the log here is behind.
             ResponseError, InvalidRequestError: As of `ask` and `MasterMetadata.log_end`.
         """
+        asked_at = self._log_end()
         body, taken = await ask(), self._taken
         is_same = taken is not None and (taken.master, taken.body) == (master.address, body)
         if taken is not None and is_same and self._log_end() >= taken.log_end:  # else the log was cut since
-            self._waiting = None
+            self._waiting, self.asked_offset = None, asked_at
             return body
-        answer = _Answer(master.address, body, await master.log_end())
+        answer = _Answer(master.address, body, asked_at, await master.log_end())
         before, self._waiting = self._waiting, answer
         if self.on_behind is not None and self.is_behind:
             self.on_behind()
@@ -83,10 +89,8 @@ class LogBound:
         elif before is not None and before.master == master.address and self._log_end() >= before.log_end:
             answer = before
         else:
-            raise UnavailableError(
-                "the log is behind its master's", log_end=self._log_end(), master_log_end=answer.log_end
-            )
-        self._taken = answer
+            raise UnavailableError("the log is behind its master's")  # no offsets: it is logged when the text changes
+        self._taken, self.asked_offset = answer, answer.asked_at
         return answer.body
 
     async def _reaches(self, end: PhysicalOffset) -> bool:

@@ -85,7 +85,6 @@ class OffsetsFollower:
         """`log_end`: the end of this broker's log, which the master's is never below."""
         self._offsets = offsets
         self._persister = persister
-        self._log_end = log_end
         self.bound = LogBound(log_end, period_ms=PERIOD_MS)
 
     @property
@@ -95,16 +94,16 @@ class OffsetsFollower:
 
     async def follow(self, master: MasterMetadata) -> bool:
         """See FollowedTable."""
-        log_end = self._log_end()
         text = await self.bound.newest(master, master.consumer_offsets)
+        log_offset = self.bound.asked_offset
         reading = _OffsetsReading(self._offsets)
         await run_in_slices(reading.steps(text))
         if reading.is_news:
             self._offsets.replace(
-                reading.replacement, version=reading.version, hand_offs=reading.hand_offs, log_offset=log_end
+                reading.replacement, version=reading.version, hand_offs=reading.hand_offs, log_offset=log_offset
             )
         else:
-            self._offsets.followed_log_offset = log_end
+            self._offsets.followed_log_offset = log_offset
         await self._persister.save_changed(consumer_offsets.FILE_NAME)
         return reading.is_news
 

@@ -1,8 +1,9 @@
 """Live table: which brokers send heartbeats, and what their last one said. Each controller has its own.
 
 It is not replicated: brokers send heartbeats to all controllers. A broker is alive until its own timeout has passed
-since the last heartbeat, or until the connection of that heartbeat closes. Epoch and offset never move back while an
-entry exists: heartbeats of two connections may overtake one another.
+since the last heartbeat, or until the connection of that heartbeat closes. Epoch and offset move back with another
+connection alone: a broker may have lost the end of its log in a power cut, after which its old connection stays open
+for a while. RocketMQ's never move back while an entry exists, and the longest log of an election may be that one.
 Bound: `entries_max` entries; a heartbeat of a further broker is refused.
 Times are milliseconds of the clock that the caller passes in. Owner: the controller's event loop.
 Source: controller/impl/heartbeat/DefaultBrokerHeartbeatManager.java, Apache RocketMQ 5.5.
@@ -90,7 +91,7 @@ class LiveTable:
                 priority=PRIORITY_DEFAULT if priority is None else priority,
                 owner=owner,
             )
-        elif offsets > (present.epoch, present.max_offset):
+        elif present.owner is not owner or offsets > (present.epoch, present.max_offset):
             present.epoch, present.max_offset = offsets
             present.confirm_offset = -1 if confirm_offset is None else confirm_offset
         if present.owner is not owner:

@@ -4,6 +4,7 @@
 
 The first report of a connection says where the master goes on, so all is made durable before it. A connection that
 ends, for whatever reason, is made again after RECONNECT_MS, under a controller sooner; the log goes on where it ends.
+Once the log takes no writes until it is opened again, replication ends.
 Bytes are read when those before them are in the log, so the kernel's buffers bound what waits. Each part is taken in
 the call that the loop makes for it: a task that waits for each would take as long as ten records do.
 Belongs to the hot process's loop thread.
@@ -60,6 +61,8 @@ class ControlledSlave(msgspec.Struct, frozen=True, kw_only=True):
     handshake: SlaveHandshake
     on_parted: Callable[[Alignment], None]
     """Called when the log has to be cut before it can go on: the link is to be closed, and another one made."""
+    on_failed: Callable[[], None] = lambda: None
+    """Called when the log takes no writes until the store is opened again: replication has ended."""
     confirm_offset: PhysicalOffset = LOG_START
     """What this broker has last known as confirmed."""
     may_report: Callable[[], bool] = lambda: True
@@ -173,10 +176,12 @@ class SlaveLink:
             address = self._address
             try:
                 await self._follow_once(address)
-            except ClosedError as error:
-                logger.error("replication ends, the log takes no writes error=%s", error)
-                return
             except (MQError, OSError, TimeoutError) as error:
+                if isinstance(error, ClosedError) or self._store.commit_log.is_failed:
+                    logger.error("replication ends, the log takes no writes error=%s", error)
+                    if self._controlled is not None:
+                        self._controlled.on_failed()
+                    return
                 text = str(error) or type(error).__name__
                 if text != self._last_error:
                     logger.warning("replication interrupted master=%s error=%s", address, text)
@@ -198,6 +203,8 @@ class SlaveLink:
                 lambda: _Connection(self._receive), *parse_address(address)
             )
         try:
+            if address != self._address:
+                raise ProtocolError("another master is to be followed", master=self._address)
             self._copy.restart()
             self._transport = transport
             self._session = self._make_session(transport)

@@ -16,7 +16,8 @@ Failures
     is appended or acknowledged until the store is opened again, which writes what it accepts anew (`fail`).
   - `pause`: the disk is nearly full, or a queue's units find no room. ServiceUnavailableError until `resume`, but for
     what makes room again (`let_through`).
-  - `refuse_all`: this is a copy of another log. Only what copies it is let through.
+  - `refuse_all`: this is a copy of another log. Only what copies it is let through. So for other reasons that last:
+    each stands until it is taken back itself, the last one is shown.
 Threads: everything belongs to the loop thread, save `flush`, which helper threads may call.
 Source: CommitLog.java, Apache RocketMQ 5.3.
 """
@@ -75,7 +76,7 @@ class CommitLog:
         self._loaded_offset = self._load_at = 0
         self._refusal: str | None = "not open"
         self._paused = False
-        self._lasting_refusal: str | None = None
+        self._lasting_refusals: list[str] = []
         self._on_growth: Callable[[], None] | None = None
         self._flush_lock = threading.Lock()
 
@@ -136,7 +137,7 @@ class CommitLog:
     @property
     def unwanted_refusal(self) -> str | None:
         """Why nothing can be appended, unless that is lasting."""
-        return None if self._refusal == self._lasting_refusal else self._refusal
+        return None if self._refusal in self._lasting_refusals else self._refusal
 
     @property
     def is_failed(self) -> bool:
@@ -157,25 +158,27 @@ class CommitLog:
     def resume(self) -> None:
         """Take writes again, unless the log has failed, is closed, or takes none for another reason."""
         if self._paused:
-            self._refusal = self._lasting_refusal
+            self._refusal = self.lasting_refusal
             self._paused = self._refusal is not None
 
     def refuse_all(self, reason: str) -> None:
         """Refuse writes from now on, but those that are let through for this reason."""
-        self._lasting_refusal = reason
+        if reason in self._lasting_refusals:
+            self._lasting_refusals.remove(reason)
+        self._lasting_refusals.append(reason)
         self.pause(reason)
 
     def refuse_no_more(self, reason: str) -> None:
-        """Take back `refuse_all`, if that was its reason."""
-        if self._lasting_refusal == reason:
-            self._lasting_refusal = None
+        """Take back `refuse_all` for this reason, if there is one; another one stays."""
+        if reason in self._lasting_refusals:
+            self._lasting_refusals.remove(reason)
             if self._refusal == reason:
                 self.resume()
 
     @property
     def lasting_refusal(self) -> str | None:
-        """The reason of `refuse_all`."""
-        return self._lasting_refusal
+        """The last reason of `refuse_all` that stands."""
+        return self._lasting_refusals[-1] if self._lasting_refusals else None
 
     @contextlib.contextmanager
     def let_through(self, reason: str) -> Iterator[None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import urllib.request
 import weakref
 from pathlib import Path
@@ -17,12 +18,14 @@ import pytest
 from tests.broker.role_brokers import role_set
 from tests.broker.role_clients import TOPIC, Load, consumer_of, log_of, make_topic, producer_of, send_until_taken
 from tests.waiting import until
+from thermocline.broker import hot_process, role_switch
 from thermocline.client import Message, MQError, SendStatus, UnavailableError
 from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.errors import DiskFullError
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import iterate_records
 from thermocline.replication import Alignment, EpochEntry, EpochFile, StaleEpochError
+from thermocline.store.config import FlushDiskType
 from thermocline.store.files.disk import RealDisk
 
 
@@ -89,6 +92,25 @@ async def test_a_planned_switch_loses_no_offset_of_a_group(tmp_path: Path) -> No
             tables.offsets.commit(TOPIC, "readers", 0, QueueOffset(offset))
             await found.switch(number)
             assert found.brokers[number].parts.parts.tables.offsets.query(TOPIC, "readers", 0) == offset
+
+
+async def test_a_master_that_stops_waits_until_the_next_one_has_its_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(hot_process, "SUCCESSOR_S", 60.0)
+    caplog.set_level(logging.INFO)
+    async with role_set(tmp_path) as found:
+        await found.elect(1, members=[1, 2])
+        await found.tell_others()
+        await make_topic(found, queues=1)
+        await found.wait_followed(2)
+        first, second = found.brokers[1], found.brokers[2]
+        first.parts.parts.tables.offsets.commit(TOPIC, "readers", 0, QueueOffset(5))
+        stop = asyncio.create_task(first.process.close())
+        await until(lambda: stop.done() or "follow the next one" in caplog.text, what="it has left the NameServers")
+        await found.elect(2)
+        assert second.parts.parts.tables.offsets.query(TOPIC, "readers", 0) == 5
+        await stop
 
 
 async def test_a_broker_registers_with_its_epoch_as_the_state_version(tmp_path: Path) -> None:
@@ -277,6 +299,28 @@ async def test_a_master_whose_log_has_failed_is_a_slave_with_the_log_opened_agai
         assert not found.brokers[1].store.commit_log.is_failed
 
 
+@pytest.mark.parametrize("flush", [FlushDiskType.ASYNC_FLUSH, FlushDiskType.SYNC_FLUSH])
+async def test_a_slave_whose_log_has_failed_opens_it_again_and_follows_on(
+    tmp_path: Path, flush: FlushDiskType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(role_switch, "REOPEN_S", 0.05)
+    async with role_set(tmp_path, store={"flush_disk_type": flush}) as found:
+        await found.switch(1)
+        await found.tell_others()
+        await make_topic(found)
+        slave = found.brokers[2]
+        async with producer_of(found.namesrv) as producer:
+            await producer.send(Message(TOPIC, b"before"))
+            await found.wait_followed(2)
+            parts = slave.parts
+            slave.store.commit_log.fail("flush failed")
+            await producer.send(Message(TOPIC, b"after"))
+            await until(lambda: slave.parts is not parts, what="its parts are others")
+            await found.wait_followed(2)
+        assert not slave.error
+        assert log_of(found, 1) == log_of(found, 2)
+
+
 async def test_another_role_ends_the_attempts_at_one_that_fails(tmp_path: Path) -> None:
     disk = FailingDisk()
     async with role_set(tmp_path, disks={1: disk}) as found:
@@ -354,6 +398,33 @@ async def test_a_log_is_cut_where_it_parts_from_its_masters(tmp_path: Path) -> N
         queue = ahead.store.queues.find(TOPIC, 0)
         assert queue is not None
         assert queue.next_offset == 2
+
+
+async def test_a_cut_that_comes_twice_takes_nothing_back_that_came_since(tmp_path: Path) -> None:
+    """The link connects again, and finds that the logs part again, while the parts end slowly."""
+    async with role_set(tmp_path) as found:
+        await found.elect(2)
+        await found.tell_others()
+        await make_topic(found, queues=1)
+        broker = found.brokers[1]
+        switch, ends = broker.process._switch, list[int]()
+        cut_log = switch._cut_log
+
+        def noting(alignment: Alignment) -> None:
+            ends.append(broker.store.commit_log.append_offset)
+            cut_log(alignment)
+
+        switch._cut_log = noting
+        async with producer_of(found.namesrv) as producer:
+            await producer.send(Message(TOPIC, b"to be cut"))
+            await found.wait_followed(1)
+            parts = broker.parts
+            for _ in range(2):
+                parts.replicas.on_parted(Alignment(PhysicalOffset(0), 0))
+            await until(lambda: not switch._tasks, what="the cuts are over")
+            await found.wait_followed(1)
+        assert len(ends) == 1
+        assert log_of(found, 1) == log_of(found, 2)
 
 
 async def test_a_cut_that_fails_is_made_when_the_logs_part_again(tmp_path: Path) -> None:

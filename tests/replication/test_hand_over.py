@@ -123,6 +123,21 @@ async def test_a_pause_does_not_end_the_refusal_of_a_set_that_is_too_small() -> 
     assert master.enough == [False, False]
 
 
+@pytest.mark.parametrize("has_all", [True, False], ids=["the slave has all", "it has not"])
+async def test_a_pause_does_not_end_a_refusal_for_another_reason(has_all: bool) -> None:
+    """Another broker writes to the cold tier: the controllers will tell."""
+    master = Master()
+    log = master.store.commit_log
+    if has_all:
+        master.reported(2)
+    log.refuse_all("fenced")
+    assert await master.hand_over.begin(2, pause_ms=SHORT_MS) is has_all
+    await until(lambda: log.refusal != HANDS_OVER, what="the pause is over")
+    assert log.refusal == log.lasting_refusal == "fenced"
+    log.refuse_no_more("fenced")
+    assert master.takes_writes
+
+
 async def test_one_at_a_time() -> None:
     master = Master()
     first = asyncio.create_task(master.hand_over.begin(2, pause_ms=LONG_MS))

@@ -142,6 +142,64 @@ def test_an_empty_slave_joins_when_its_first_byte_is_confirmed() -> None:
     assert master.wanted() == {1, 2, 3}
 
 
+@pytest.mark.parametrize("is_noticed", [True, False], ids=["the end is noticed", "it is not"])
+def test_an_empty_slave_that_connects_again_still_lacks_what_is_before_its_first_byte(is_noticed: bool) -> None:
+    master = Master(3, end=300, confirmed=100)
+    for slave in (2, 3):
+        master.connect(slave)
+    master.report(3, 150)
+    master.set.began_at(2, 1, PhysicalOffset(200))
+    for _ in range(2):
+        if is_noticed:
+            master.set.disconnected(2, master.connection_ids[2])
+        master.connect(2)
+        master.report(2, 300)
+        assert master.wanted() is None
+    master.report(3, 200)
+    assert master.wanted() == {1, 2, 3}
+
+
+def test_an_empty_slave_that_connects_again_completes_no_put_that_it_lacks() -> None:
+    master = Master(needed=2)
+    master.put()
+    master.put()
+    master.connect(2)
+    master.set.began_at(2, 1, PhysicalOffset(150))
+    master.report(2, 200)
+    master.set.disconnected(2, 1)
+    master.connect(2)
+    master.report(2, 200)
+    assert master.answers == []
+
+
+def test_an_empty_slave_completes_puts_of_an_epoch_that_begins_behind_its_first_byte() -> None:
+    """The store has had other roles before: nothing is known to be confirmed, and its oldest files are deleted."""
+    master = Master(end=1_000, epoch_start=1_000, needed=2)
+    master.connect(2)
+    master.set.began_at(2, 1, PhysicalOffset(500))
+    master.put()
+    assert master.answers == []
+    master.report(2, 1_100)
+    assert master.answers == [(1_100, OK)]
+
+
+def test_a_slave_that_has_lost_what_was_confirmed_leaves_until_it_has_it_again() -> None:
+    """A power cut of its machine, before the master has missed it: an election must not choose it."""
+    master = Master(2, 3, end=100)
+    for slave in (2, 3):
+        master.connect(slave)
+        master.report(slave, 100)
+    assert master.set.confirm_offset == 100
+    master.connect(2)
+    assert master.wanted() is None, "it has not reported yet"
+    master.report(2, 60)
+    master.ask(3)
+    master.set.adopt(frozenset({1, 3}), 6)
+    assert master.wanted() is None
+    master.report(2, 100)
+    assert master.wanted() == {1, 2, 3}
+
+
 def test_a_learner_never_joins() -> None:
     master = Master(end=100)
     master.connect(2, learner=True)

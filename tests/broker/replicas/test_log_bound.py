@@ -76,6 +76,16 @@ async def test_a_delivery_counts_when_the_delivered_message_is_here(tmp_path: Pa
         assert not slave.errors
 
 
+async def test_a_log_that_catches_up_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with with_a_message_due(tmp_path) as (master, slave):
+        for _ in range(3):
+            master.put("orders")
+            master.parts.due.delays.deliver_slice()
+            slave.slave.clock.now_ms += TEN_SECONDS_MS
+            await slave.follower.step()
+        assert sum("table=delay offsets" in record.message for record in caplog.records) == 1
+
+
 async def test_offsets_of_a_group_count_when_the_log_is_here(tmp_path: Path) -> None:
     """The broker's own groups, too: what a round of redelivery has put back is behind the offset that it commits."""
     async with with_a_message_due(tmp_path) as (master, slave):
@@ -106,11 +116,29 @@ async def test_a_log_that_stays_behind_has_what_was_answered_before(tmp_path: Pa
             master.parts.due.delays.deliver_slice()
             after = await metadata.delay_offsets()
             assert await answer() == before != after
+            assert bound.asked_offset == 0, "what has come here since may be newer than the answer"
             own[0] = await metadata.log_end()
             assert await answer() == after
+            assert bound.asked_offset == own[0]
             own[0] = PhysicalOffset(0)  # cut since: it has the delivered message no more
             with pytest.raises(UnavailableError, match="the log is behind"):
                 await answer()
+
+
+async def test_offsets_that_waited_for_the_log_have_no_pops_that_came_since(tmp_path: Path) -> None:
+    """A check point of POP behind `popLogOffset` is newer than the offsets: a new master moves the group on by it."""
+    async with with_a_message_due(tmp_path) as (master, slave):
+        offsets, log = slave.slave.parts.tables.offsets, slave.slave.parts.base.store.commit_log
+        master.put("orders")
+        master.parts.tables.offsets.commit("orders", "billing", 0, QueueOffset(1))
+        asked_at = log.append_offset
+        await slave.follower.step()
+        copy_log(master, slave.slave)
+        master.put("orders")
+        slave.slave.clock.now_ms += TEN_SECONDS_MS
+        await slave.follower.step()
+        assert offsets.query("orders", "billing", 0) == 1
+        assert offsets.followed_log_offset == asked_at < log.append_offset
 
 
 async def test_what_waits_for_the_log_of_a_former_master_lets_no_report_pass(tmp_path: Path) -> None:

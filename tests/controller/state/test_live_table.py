@@ -46,6 +46,16 @@ def test_epoch_and_offset_do_not_move_back_and_the_priority_is_the_last_one() ->
     assert (found.epoch, found.max_offset, found.confirm_offset) == (3, 7, -1)
 
 
+def test_a_broker_that_is_back_from_a_power_cut_has_no_more_than_it_says() -> None:
+    """Its machine has closed no connection: the entry from before still stands."""
+    table = LiveTable()
+    beat(table, FIRST, 0, owner="before the cut", epoch=3, max_offset=500, confirm_offset=500)
+    beat(table, FIRST, 1, owner="after it", epoch=3, max_offset=200, confirm_offset=100)
+    found = table.at(1).get(FIRST)
+    assert found is not None
+    assert (found.epoch, found.max_offset, found.confirm_offset) == (3, 200, 100)
+
+
 def test_a_connection_takes_the_brokers_with_it_that_used_no_other_since() -> None:
     table = LiveTable()
     beat(table, FIRST, 0, owner="old")

@@ -270,3 +270,22 @@ async def test_a_slave_follows_its_master_to_another_address(tmp_path: Path) -> 
         link.follow(second.address)
         await until(lambda: not first.port.states())
         assert link.master_address == second.address
+
+
+async def test_a_master_that_changes_while_a_connection_is_made_is_not_followed(tmp_path: Path) -> None:
+    """The one before may be cut off from the controllers, and count the reports that this slave would send it."""
+    async with sides(tmp_path / "a") as first, sides(tmp_path / "b") as second:
+        first.put(10)
+        second.put(20)
+        store = open_on_disk(tmp_path / "slave")
+        link = SlaveLink(store, SETTINGS, clock=now_ms, reconnect_ms=10)
+        link.follow(first.address)
+        link.start()
+        await asyncio.sleep(0)  # the connection to the first one is being made
+        link.follow(second.address)
+        try:
+            await second.wait_equal(store)
+            assert not first.confirmations.confirmed_offset
+        finally:
+            await link.close()
+            store.close()
