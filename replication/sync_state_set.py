@@ -24,8 +24,8 @@ Rules
   - With fewer brokers in sync than `least_in_sync` puts wait, and the caller takes no more of them. RocketMQ's master
     answers those that it has taken when the set shrinks.
   - A slave is one number, whatever its connections: the last one that introduces itself counts.
-  - Bound: the slaves that are connected (haConnectionsMax); ATTEMPTS_MAX changes without an answer, then one of them
-    is requested again.
+  - Bound: the slaves that are connected (haConnectionsMax), and BEGAN_MAX that were; ATTEMPTS_MAX changes without an
+    answer, then one of them is requested again.
 Belongs to the loop thread, or to a simulation.
 Source: store/ha/autoswitch/AutoSwitchHAService.java, GroupTransferService.java, Apache RocketMQ 5.5.
 """
@@ -42,6 +42,7 @@ from thermocline.store.log import FlushCallback, PutStatus
 from thermocline.store.read_limit import ReadLimit
 
 ATTEMPTS_MAX = 4
+BEGAN_MAX = 64
 
 Members = frozenset[int]
 
@@ -109,6 +110,8 @@ class SyncStateSet:
         self._slaves: dict[int, _Slave] = {}
         self._began: dict[int, PhysicalOffset] = {}
         """First bytes of slaves that began empty, and were disconnected before those were confirmed."""
+        self._began_last = LOG_START
+        """The last of those that found no room there; it counts for all that are not in it."""
         self._confirm_offset = confirm_offset
         self._acknowledged_offset = confirm_offset
         self._waiting = WaitingPuts()
@@ -198,7 +201,7 @@ class SyncStateSet:
             connection_id,
             is_learner,
             now_ms if before is None else before.caught_up_ms,
-            began_offset=self._began.pop(replica_id, LOG_START) if before is None else before.began_offset,
+            began_offset=self._began.pop(replica_id, self._began_last) if before is None else before.began_offset,
             sample_offset=self._log_end(),
             sample_ms=now_ms,
             not_taken_ms=None if before is None else before.not_taken_ms,
@@ -225,7 +228,10 @@ class SyncStateSet:
         if slave is not None:
             del self._slaves[replica_id]
             if slave.began_offset > min(self.confirm_offset, self.confirmed_offset):
-                self._began[replica_id] = slave.began_offset
+                if len(self._began) < BEGAN_MAX:
+                    self._began[replica_id] = slave.began_offset
+                else:
+                    self._began_last = max(self._began_last, slave.began_offset)
 
     def _slave(self, replica_id: int, connection_id: int) -> _Slave | None:
         """A slave, if it counts by this connection."""

@@ -1,6 +1,6 @@
 """Typed headers: text to types and back, for every header there is and for what official clients sent.
 
-Covers `remoting/headers/broker.py`, `remoting/headers/read.py`.
+Covers `remoting/headers/broker.py`, `remoting/headers/read.py`, `remoting/java_long.py`.
 """
 
 from typing import Any

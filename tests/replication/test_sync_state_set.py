@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from thermocline.remoting.offsets import PhysicalOffset
-from thermocline.replication.sync_state_set import ATTEMPTS_MAX, SyncStateSet
+from thermocline.replication.sync_state_set import ATTEMPTS_MAX, BEGAN_MAX, SyncStateSet
 from thermocline.store.log.message_draft import PutStatus
 
 OK, LATE = PutStatus.PUT_OK, PutStatus.FLUSH_SLAVE_TIMEOUT
@@ -169,6 +169,23 @@ def test_an_empty_slave_that_connects_again_completes_no_put_that_it_lacks() -> 
     master.set.disconnected(2, 1)
     master.connect(2)
     master.report(2, 200)
+    assert master.answers == []
+
+
+def test_of_many_empty_slaves_that_left_some_are_remembered_and_none_completes_a_put_that_it_lacks() -> None:
+    master = Master(needed=2)
+    master.put()
+    master.put()
+    slaves = range(2, BEGAN_MAX + 10)
+    for slave in slaves:
+        master.connect(slave)
+        master.set.began_at(slave, 1, PhysicalOffset(150))
+        master.report(slave, 200)
+        master.set.disconnected(slave, 1)
+    assert len(master.set._began) == BEGAN_MAX
+    for slave in slaves:
+        master.connect(slave)
+        master.report(slave, 200)
     assert master.answers == []
 
 

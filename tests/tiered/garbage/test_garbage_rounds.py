@@ -1,4 +1,7 @@
-"""Garbage rounds: a few collections in each grace period, also after the clock was set back; listings in parts."""
+"""Garbage rounds: a few collections in each grace period, also after the clock was set back; listings in parts.
+
+Covers `tiered/garbage/orphan_search.py`.
+"""
 
 from __future__ import annotations
 
