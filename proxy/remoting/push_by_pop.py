@@ -1,7 +1,8 @@
 """PushByPop: serves classic push consumers by POP, so that one that is stuck holds up its own messages only.
 
     pull                     a POP of that queue; the answer's offsets are positions (pop_queue.py)
-    offset update            acknowledges messages below it; also the one that a pull carries
+    offset update            acknowledges messages below it; also the one that a pull carries. Between a question for
+                             the offset and the first pull it acknowledges nothing
     send-back                a change of the invisible time to the delay of the level, or a dead letter
     list of the consumers    the client itself: it takes all queues, and POP shares out the messages
     question for the offset  goes to the broker; the client is about to begin with the queue
@@ -221,7 +222,8 @@ class PushByPop:
         queue = await self._queue(connection, command, header.topic, header.queue_id)
         pulled = self._popped(client, group, queue)
         if pulled is not None:
-            self._acknowledge(group, queue, client.count(pulled.take_below(header.commit_offset)))
+            if not pulled.begins_anew:  # else it is the group's offset, and what the client held is given back
+                self._acknowledge(group, queue, client.count(pulled.take_below(header.commit_offset)))
         elif self._passes(client, group):
             return await self._relay.ask_broker(connection, command)
         return RemotingCommand.response(command)

@@ -192,6 +192,21 @@ async def test_offset_updates_behind_the_goodbye_count(broker: FakeBroker) -> No
         assert not broker.requests(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
 
 
+async def test_an_offset_update_before_the_first_pull_acknowledges_nothing(broker: FakeBroker) -> None:
+    """A client that begins anew with a queue, as after a route without it, reports the group's offset as its own before
+    it pulls. What it had before it never consumed: it dropped that with the queue."""
+    async with proxy_before(broker) as proxy, client_of(proxy) as client:
+        await begin(client)
+        await send(client, 3)
+        assert bodies(await pull(client, 0)) == [0, 1, 2]
+        await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, **QUEUE)
+        answer = await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **QUEUE, commitOffset=3)
+        assert answer.code == ResponseCode.SUCCESS
+        await pull(client, 3)
+        await until(lambda: len(broker.requests(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)) == 3)
+        assert not acknowledged(broker)
+
+
 async def test_a_group_begins_where_its_first_client_does(broker: FakeBroker) -> None:
     async with proxy_before(broker) as proxy, client_of(proxy) as client:
         await send(client, 5)
