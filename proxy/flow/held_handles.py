@@ -11,7 +11,8 @@ again at the next look, `tries` times; an answer that the handle is invalid ends
 renewed nothing; when it is gone, what it holds becomes visible after `clear_ms`.
 
 Bounds: `handles_max` in all and `client_handles_max` a client, checked before a receive; RENEWALS_MAX renewals at a
-time. Owner: the proxy's event loop.
+time at each broker, so that one that does not answer holds up no renewal, and no acknowledgement, at another.
+Owner: the proxy's event loop.
 Source: DefaultReceiptHandleManager.java, RenewStrategyPolicy.java, Apache RocketMQ 5.3.
 """
 
@@ -104,7 +105,8 @@ class HeldHandles:
         self._count = 0
         self._due: list[tuple[int, int, _Held]] = []
         self._numbers = itertools.count()
-        self._slots = asyncio.Semaphore(RENEWALS_MAX)
+        self._slots: dict[str, asyncio.Semaphore] = {}
+        """By broker."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -252,7 +254,7 @@ class HeldHandles:
 
     async def _renew(self, held: _Held) -> None:
         try:
-            async with self._slots:
+            async with self._slots_at(held.handle.receipt.broker_name):
                 if self._clock_ms() - held.since_ms >= self._rules.ms_max:
                     broker_name = held.handle.receipt.broker_name
                     delay_ms = await self._retry_delay_ms(held.group, broker_name, held.reconsume_times)
@@ -279,6 +281,9 @@ class HeldHandles:
             elif not held.is_taken:
                 self._plan_at(held, max(self._next_ms(held), self._clock_ms() + 1))
 
+    def _slots_at(self, broker_name: str) -> asyncio.Semaphore:
+        return self._slots.setdefault(broker_name, asyncio.Semaphore(RENEWALS_MAX))
+
     def _next_ms(self, held: _Held) -> int:
         if held.failures:
             return self._clock_ms() + self._rules.period_ms
@@ -296,7 +301,7 @@ class HeldHandles:
 
     async def _clear(self, held: _Held) -> None:
         try:
-            async with self._slots:
+            async with self._slots_at(held.handle.receipt.broker_name):
                 await self._change(held, self._rules.clear_ms)
         except MQError as error:
             logger.info("a held message is not released, its time ends by itself group=%s error=%s", held.group, error)

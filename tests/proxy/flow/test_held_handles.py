@@ -8,7 +8,7 @@ import pytest
 
 from tests.proxy.fake_messaging import FakeMessaging, handle_at
 from thermocline.proxy.flow import HeldHandles, RenewalRules, retry_delay_ms
-from thermocline.proxy.flow.held_handles import DUE_SPARE_MAX, RENEWAL_MS
+from thermocline.proxy.flow.held_handles import DUE_SPARE_MAX, RENEWAL_MS, RENEWALS_MAX
 from thermocline.proxy.messaging import HandleExpiredError
 from thermocline.remoting.bodies import ExponentialRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig
 from thermocline.remoting.errors import BrokerBusyError, InvalidRequestError, UnavailableError
@@ -113,6 +113,20 @@ async def test_a_delivery_whose_end_was_not_confirmed_is_held_on() -> None:
     holding.is_listening = False
     holding.handles.put_back(again)
     assert len(holding.handles) == 0
+
+
+async def test_a_broker_that_does_not_answer_holds_up_no_renewal_at_another() -> None:
+    holding = Holding(RenewalRules())
+    holding.messaging.gate = asyncio.get_running_loop().create_future()
+    for offset in range(RENEWALS_MAX + 1):
+        holding.hold(offset)
+    await holding.pass_ms(50_000)
+    holding.messaging.gate = None  # of what is under way alone
+    other = handle_at(1_000_000, broker_name="broker-b")
+    holding.handles.hold("c", "g", "T", "m", other, reconsume_times=0)
+    assert await holding.pass_ms(0) == 1
+    assert holding.messaging.asked == [("change", 60_000)]
+    await asyncio.wait_for(holding.handles.take("c", "g", "m", other), timeout=60)
 
 
 async def test_a_failed_renewal_is_tried_again_so_often_and_then_given_up() -> None:
