@@ -25,6 +25,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from thermocline.proxy.flow.broker_slots import BrokerSlots
 from thermocline.proxy.messaging import HandleExpiredError, Messaging, ProxyHandle
 from thermocline.remoting.errors import BrokerBusyError, InvalidRequestError, MQError
 
@@ -105,8 +106,7 @@ class HeldHandles:
         self._count = 0
         self._due: list[tuple[int, int, _Held]] = []
         self._numbers = itertools.count()
-        self._slots: dict[str, asyncio.Semaphore] = {}
-        """By broker."""
+        self._slots = BrokerSlots(RENEWALS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -254,7 +254,7 @@ class HeldHandles:
 
     async def _renew(self, held: _Held) -> None:
         try:
-            async with self._slots_at(held.handle.receipt.broker_name):
+            async with self._slots.at(held.handle.receipt.broker_name):
                 if self._clock_ms() - held.since_ms >= self._rules.ms_max:
                     broker_name = held.handle.receipt.broker_name
                     delay_ms = await self._retry_delay_ms(held.group, broker_name, held.reconsume_times)
@@ -281,9 +281,6 @@ class HeldHandles:
             elif not held.is_taken:
                 self._plan_at(held, max(self._next_ms(held), self._clock_ms() + 1))
 
-    def _slots_at(self, broker_name: str) -> asyncio.Semaphore:
-        return self._slots.setdefault(broker_name, asyncio.Semaphore(RENEWALS_MAX))
-
     def _next_ms(self, held: _Held) -> int:
         if held.failures:
             return self._clock_ms() + self._rules.period_ms
@@ -301,7 +298,7 @@ class HeldHandles:
 
     async def _clear(self, held: _Held) -> None:
         try:
-            async with self._slots_at(held.handle.receipt.broker_name):
+            async with self._slots.at(held.handle.receipt.broker_name):
                 await self._change(held, self._rules.clear_ms)
         except MQError as error:
             logger.info("a held message is not released, its time ends by itself group=%s error=%s", held.group, error)

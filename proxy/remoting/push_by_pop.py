@@ -27,12 +27,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Protocol
 
 import msgspec
 
 from thermocline.client.message_queue import MessageQueue
-from thermocline.proxy.flow import Consumption
+from thermocline.proxy.flow import BrokerSlots, Consumption
 from thermocline.proxy.messaging import Messaging, PopOutcome, PopStatus, pop_outcome, pop_request
 from thermocline.proxy.remoting.client_session import ClientSession
 from thermocline.proxy.remoting.pop_client import HANDLES_MAX, PopClient, PopLimits, PopTotals, wanted
@@ -78,6 +80,7 @@ REFUSED_WAIT_S = 1.0
 """How long a pull waits whose POP the broker has no room for."""
 LAST_UPDATES_S = 1.0
 ACKS_MAX = 64
+"""Acknowledgements and changes of invisible times at a time at each broker."""
 ORDER_MARK_MS = 600_000
 ORDER_MARKS_MAX = 20_000
 FIRST_RETRY_LEVEL = 3
@@ -93,6 +96,12 @@ class PopOptions(msgspec.Struct, frozen=True, kw_only=True):
     clear_ms: int = 1_000
     """How long the messages of a client that is gone stay invisible."""
     limits: PopLimits = PopLimits()
+
+
+class _End(Protocol):
+    """Ends messages at their broker."""
+
+    def __call__(self, *, timeout_ms: int) -> Awaitable[object]: ...
 
 
 class _Beginning(msgspec.Struct):
@@ -126,7 +135,7 @@ class PushByPop:
         self._clients: dict[Connection, PopClient] = {}
         self._order_marks: dict[str, int] = {}
         self._beginnings: dict[tuple[str, MessageQueue], _Beginning] = {}
-        self._acks = asyncio.Semaphore(ACKS_MAX)
+        self._slots = BrokerSlots(ACKS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -474,29 +483,24 @@ class PushByPop:
     def _acknowledge(self, group: str, queue: MessageQueue, messages: Sequence[Held]) -> None:
         if messages:
             handles = [held.handle for held in messages]
-            self._run(self._messaging.ack_all(handles, topic=queue.topic, group=group, timeout_ms=BROKER_TIMEOUT_MS))
+            end = partial(self._messaging.ack_all, handles, topic=queue.topic, group=group)
+            self._run(self._finish(queue.broker_name, end))
 
     def _give_back(self, group: str, queue: MessageQueue, messages: Sequence[Held]) -> None:
+        change, clear_ms = self._messaging.change_invisible, self._options.clear_ms
         for held in messages:
-            self._run(
-                self._messaging.change_invisible(
-                    held.handle,
-                    topic=queue.topic,
-                    group=group,
-                    invisible_ms=self._options.clear_ms,
-                    timeout_ms=BROKER_TIMEOUT_MS,
-                )
-            )
+            end = partial(change, held.handle, topic=queue.topic, group=group, invisible_ms=clear_ms)
+            self._run(self._finish(queue.broker_name, end))
 
-    def _run(self, work: Awaitable[object]) -> None:
-        task = asyncio.get_running_loop().create_task(self._finish(work))
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _finish(self, work: Awaitable[object]) -> None:
+    async def _finish(self, broker_name: str, end: _End) -> None:
         try:
-            async with self._acks:
-                await work
+            async with self._slots.at(broker_name):
+                await end(timeout_ms=BROKER_TIMEOUT_MS)
         except MQError as error:
             logger.info("messages are not ended, they come again error=%s", error)
 

@@ -1,4 +1,7 @@
-"""Receipt handles that are renewed: when, for how long, for whom, and how that ends."""
+"""Receipt handles that are renewed: when, for how long, for whom, and how that ends.
+
+Covers `proxy/flow/broker_slots.py`.
+"""
 
 from __future__ import annotations
 

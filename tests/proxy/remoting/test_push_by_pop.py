@@ -5,7 +5,7 @@ Covers `proxy/messaging/pop_requests.py`, `proxy/remoting/pop_client.py`, `proxy
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -13,6 +13,7 @@ from tests.proxy.proxy_under_test import make_topics, proxy_before
 from tests.proxy.remoting.remoting_peer import GROUP, Client, client_of, heartbeat, send_fields
 from tests.waiting import until
 from thermocline.client.testing import FakeBroker
+from thermocline.proxy.remoting import push_by_pop
 from thermocline.remoting.bit_set import decode_bit_set
 from thermocline.remoting.bodies import (
     BatchAckMessageRequestBody,
@@ -50,11 +51,18 @@ async def begin(client: Client, *, client_id: str = "one") -> None:
     await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, **QUEUE)
 
 
-async def pull(client: Client, position: int, *, done: int | None = None, wait_ms: int = 0) -> RemotingCommand:
+async def pull(
+    client: Client,
+    position: int,
+    *,
+    done: int | None = None,
+    wait_ms: int = 0,
+    queue: Mapping[str, object] = QUEUE,
+) -> RemotingCommand:
     flags = (1 if done is not None else 0) | (2 if wait_ms else 0)
     return await client.ask(
         RequestCode.PULL_MESSAGE,
-        **QUEUE,
+        **queue,
         queueOffset=position,
         maxMsgNums=32,
         sysFlag=flags,
@@ -233,6 +241,28 @@ async def test_before_its_heartbeat_a_client_neither_pulls_nor_commits(broker: F
         assert (await pull(client, 700, done=600)).code == ResponseCode.SUBSCRIPTION_NOT_LATEST
         await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **QUEUE, commitOffset=700)
         assert broker.committed_offset(GROUP, "Normal", 0) is None
+
+
+async def test_a_broker_that_does_not_answer_holds_up_no_acknowledgement_at_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(push_by_pop, "BROKER_TIMEOUT_MS", 600_000)
+    other = {**QUEUE, "bname": "broker-b"}
+    with FakeBroker(broker_names=("broker-a", "broker-b"), auto_create_topics=False) as brokers:
+        make_topics(brokers)
+        async with proxy_before(brokers) as proxy, client_of(proxy) as client:
+            await begin(client)
+            await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, **other)
+            await send(client, push_by_pop.ACKS_MAX + 1)
+            position = 0
+            while position <= push_by_pop.ACKS_MAX:
+                position += len(records(await pull(client, position)))
+            await client.ask(RequestCode.SEND_MESSAGE_V2, b"0", **send_fields(n="broker-b"))
+            assert bodies(await pull(client, 0, queue=other)) == [0]
+            brokers.stay_silent(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, times=1_000, broker_name="broker-a")
+            await pull(client, 0)  # which gives back all that it holds there
+            await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **other, commitOffset=1)
+            await until(lambda: brokers.requests(RequestCode.ACK_MESSAGE, broker_name="broker-b"))
 
 
 async def test_groups_that_lock_their_queues_are_pulled(broker: FakeBroker) -> None:
