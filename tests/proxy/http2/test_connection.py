@@ -152,6 +152,41 @@ async def test_an_answer_waits_for_the_clients_windows() -> None:
         assert await body_of(peer, 1) == b"abcdef"
 
 
+async def test_streams_that_wait_for_their_own_windows_cost_nothing_per_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client may widen the connection's window, or one stream's, a byte at a time, with thousands closed."""
+    looks: list[int] = []
+    pump_stream = connection.Http2Connection._pump_stream
+
+    def counted(each: connection.Http2Connection, stream: Stream) -> None:
+        looks.append(stream.stream_id)
+        pump_stream(each, stream)
+
+    monkeypatch.setattr(connection.Http2Connection, "_pump_stream", counted)
+    closed = encode_settings({Setting.INITIAL_WINDOW_SIZE: 0})
+    streams, frames = range(1, 201, 2), 1_000
+    async with echo_server() as echo, peer_of(echo, settings=closed) as peer:
+        for stream_id in streams:
+            peer.send(FrameType.HEADERS, END_HEADERS, stream_id, REQUEST)
+            peer.send(FrameType.DATA, END_STREAM, stream_id, b"answer")
+        for _ in range(frames):
+            peer.send(FrameType.WINDOW_UPDATE, 0, 0, struct.pack(">I", 1))
+            peer.send(FrameType.WINDOW_UPDATE, 0, 1, struct.pack(">I", 1))
+        assert await body_of(peer, 1) == b"answer"
+        peer.send(FrameType.SETTINGS, 0, 0, encode_settings({Setting.INITIAL_WINDOW_SIZE: 100})[9:])
+        assert await body_of(peer, streams[-1]) == b"answer"
+        assert len(looks) <= 10 * len(streams)
+
+
+async def test_windows_that_change_again_and_again_end_the_connection() -> None:
+    """Each change counts for all open streams (CVE-2019-9515)."""
+    silent = headers_block(request_headers("/silent", {}, timeout_ms=None))
+    async with echo_server(replace(LIMITS, resets_max=50)) as echo, peer_of(echo) as peer:
+        peer.send(FrameType.HEADERS, END_HEADERS | END_STREAM, 1, silent)
+        for number in range(60):
+            peer.send(FrameType.SETTINGS, 0, 0, encode_settings({Setting.INITIAL_WINDOW_SIZE: number})[9:])
+        assert await peer.error_code() == ErrorCode.ENHANCE_YOUR_CALM
+
+
 async def test_a_large_answer_is_cut_into_frames_and_a_large_request_gets_windows() -> None:
     async with echo_server() as echo, peer_of(echo) as peer:
         peer.send(FrameType.WINDOW_UPDATE, 0, 0, struct.pack(">I", 1 << 24))
