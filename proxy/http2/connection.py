@@ -298,7 +298,6 @@ class Http2Connection(asyncio.BufferedProtocol):
     def reset_stream(self, stream: Stream, code: int) -> None:
         """See `Stream.reset`; its owner loses it."""
         self._send(_reset(stream.stream_id, code))
-        stream.pending_bytes = 0
         self._stop_waiting(stream)
         self.streams.pop(stream.stream_id, None)
         self._lose(stream)

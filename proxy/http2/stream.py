@@ -66,6 +66,7 @@ class Stream:
         self.unacknowledged_bytes = 0
         self.pending: list[bytes | memoryview] = []
         self.pending_bytes = 0
+        """Of a stream that was lost: what was never sent."""
         self.pending_end: bytes | None = None
         """The header block of the trailers that follow what is pending."""
         self.progressed = 0.0
