@@ -23,10 +23,8 @@ from thermocline.remoting.bodies import (
     HeartbeatData,
     SubscriptionData,
 )
-from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import LimitCounts
 from thermocline.remoting.errors import BrokerBusyError
-from thermocline.remoting.request_signature import ACCESS_KEY
 
 __all__ = ["HANDLES_MAX", "PopClient", "PopLimits", "PopTotals"]
 
@@ -69,14 +67,9 @@ class PopClient:
 
     # -- what it is --------------------------------------------------------------------------------------------------
 
-    def heartbeat(self, command: RemotingCommand) -> None:
-        """Take what a heartbeat says.
-
-        Raises:
-            InvalidRequestError: It cannot be read.
-        """
-        data = HeartbeatData.decode(command.body)
-        self.is_signed = ACCESS_KEY in (command.ext_fields or {})
+    def heartbeat(self, data: HeartbeatData, *, is_signed: bool) -> None:
+        """Take what a heartbeat says. `is_signed`: whether the client signed it."""
+        self.is_signed = is_signed
         self.client_id = data.client_id
         self._groups = {each.group_name: each for each in data.consumer_data_set}
 

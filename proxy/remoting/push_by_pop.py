@@ -44,6 +44,7 @@ from thermocline.proxy.remoting.relay import Relay
 from thermocline.remoting.bodies import (
     CustomizedRetryPolicy,
     GetConsumerListByGroupResponseBody,
+    HeartbeatData,
     LockBatchRequestBody,
     ResetOffsetBody,
     SubscriptionData,
@@ -63,6 +64,7 @@ from thermocline.remoting.headers import (
 from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.request_signature import ACCESS_KEY
 from thermocline.remoting.response_code import ResponseCode
 
 __all__ = ["PopOptions", "PushByPop"]
@@ -163,11 +165,13 @@ class PushByPop:
 
         Raises:
             BrokerBusyError: Too many bytes of heartbeats are kept.
+            InvalidRequestError: It cannot be read.
         """
         client = self._client(connection)
         self._session_of(connection).keep_heartbeat(command)
-        client.heartbeat(command)
-        return await self._relay.heartbeat(connection, command)
+        data = HeartbeatData.decode(command.body)
+        client.heartbeat(data, is_signed=ACCESS_KEY in (command.ext_fields or {}))
+        return await self._relay.pass_heartbeat(connection, command, data)
 
     async def unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """35: the client leaves a group: what it holds is for the others, once its last offset updates have come, which
