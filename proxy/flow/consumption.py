@@ -134,7 +134,7 @@ class Consumption:
         receipt = handle.receipt
         if handle.physical_offset < 0:
             raise NoPlaceError("commit log offset is empty")
-        record = await self._messaging.stored_record(handle, timeout_ms=timeout_ms)
+        record = await self._messaging.stored_record(receipt.broker_name, handle.physical_offset, timeout_ms=timeout_ms)
         if record is None:
             return
         place = flagged_topic(topic, group, receipt.retry_flag), receipt.queue_id, receipt.queue_offset

@@ -141,8 +141,8 @@ class FakeMessaging:
             broker_name=receipt.broker_name,
         )
 
-    async def stored_record(self, handle: ProxyHandle, *, timeout_ms: int) -> None:
-        self._ask("stored_record", handle)
+    async def stored_record(self, broker_name: str, physical_offset: int, *, timeout_ms: int) -> None:
+        self._ask("stored_record", physical_offset)
 
     async def send_back_dead(
         self, handle: ProxyHandle, *, topic: str, group: str, message_id: str, timeout_ms: int
