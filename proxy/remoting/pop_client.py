@@ -25,6 +25,7 @@ from thermocline.remoting.bodies import (
 )
 from thermocline.remoting.connections import LimitCounts
 from thermocline.remoting.errors import BrokerBusyError
+from thermocline.remoting.topic_validation import GROUP_CHARACTERS_MAX
 
 __all__ = ["HANDLES_MAX", "PopClient", "PopLimits", "PopTotals"]
 
@@ -68,10 +69,15 @@ class PopClient:
     # -- what it is --------------------------------------------------------------------------------------------------
 
     def heartbeat(self, data: HeartbeatData, *, is_signed: bool) -> None:
-        """Take what a heartbeat says. `is_signed`: whether the client signed it."""
+        """Take what a heartbeat says, but for groups whose names no broker takes.
+
+        `is_signed`: whether the client signed it.
+        """
         self.is_signed = is_signed
         self.client_id = data.client_id
-        self._groups = {each.group_name: each for each in data.consumer_data_set}
+        self._groups = {
+            each.group_name: each for each in data.consumer_data_set if len(each.group_name) <= GROUP_CHARACTERS_MAX
+        }
 
     def leave(self, group: str) -> None:
         """It has left a group, until its heartbeat names it again."""

@@ -51,7 +51,7 @@ from thermocline.remoting.bodies import (
 )
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler, LimitCounts
-from thermocline.remoting.errors import MQError, ResponseError
+from thermocline.remoting.errors import InvalidParameterError, MQError, ResponseError
 from thermocline.remoting.headers import (
     ConsumerSendMsgBackRequestHeader,
     GetConsumerListByGroupRequestHeader,
@@ -81,6 +81,8 @@ longer than its invisible time: a stuck one takes no second share. The next pull
 REFUSED_WAIT_S = 1.0
 """How long a pull waits whose POP the broker has no room for."""
 LAST_UPDATES_S = 1.0
+NAME_CHARACTERS_MAX = 512
+"""Of a queue's topic and broker."""
 ACKS_MAX = 64
 """Acknowledgements and changes of invisible times at a time at each broker."""
 ORDER_MARK_MS = 600_000
@@ -444,7 +446,15 @@ class PushByPop:
         return client
 
     async def _queue(self, connection: Connection, command: RemotingCommand, topic: str, queue_id: int) -> MessageQueue:
+        """The queue of a request.
+
+        Raises:
+            InvalidParameterError: No topic or broker has such a long name, by which it would be kept.
+            ResponseError: See `Relay.broker_name`.
+        """
         broker_name = await self._relay.broker_name(self._session_of(connection), command)
+        if max(len(topic), len(broker_name)) > NAME_CHARACTERS_MAX:
+            raise InvalidParameterError("the name of a queue's topic or broker is too long")
         return MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)
 
     def _popped(self, client: PopClient, group: str, queue: MessageQueue) -> PopQueue | None:

@@ -17,7 +17,9 @@ from thermocline.proxy.remoting import push_by_pop
 from thermocline.remoting.bit_set import decode_bit_set
 from thermocline.remoting.bodies import (
     BatchAckMessageRequestBody,
+    ConsumerData,
     GetConsumerListByGroupResponseBody,
+    HeartbeatData,
     LockBatchRequestBody,
     MessageQueue,
 )
@@ -263,6 +265,26 @@ async def test_a_broker_that_does_not_answer_holds_up_no_acknowledgement_at_anot
             await pull(client, 0)  # which gives back all that it holds there
             await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **other, commitOffset=1)
             await until(lambda: brokers.requests(RequestCode.ACK_MESSAGE, broker_name="broker-b"))
+
+
+async def test_names_that_no_broker_takes_are_not_kept(broker: FakeBroker) -> None:
+    """Any client may send them, each as long as a frame."""
+    group, topic = "g" * 121, "t" * 513
+    consumer = ConsumerData(group_name=group, consume_type="CONSUME_PASSIVELY")
+    async with proxy_before(broker) as proxy, client_of(proxy) as client:
+        await client.ask(RequestCode.HEART_BEAT, HeartbeatData(client_id="one", consumer_data_set=[consumer]).encode())
+        place = MessageQueue(topic="Normal", broker_name="broker-a", queue_id=0)
+        lock = LockBatchRequestBody(client_id="one", consumer_group=group, mq_set=[place])
+        await client.ask(RequestCode.LOCK_BATCH_MQ, lock.encode())
+        await begin(client)
+        answer = await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, **{**QUEUE, "topic": topic})
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+        assert proxy.server.remoting is not None
+        pops = proxy.server.remoting.pops
+        assert pops is not None
+        assert not pops._order_marks
+        (kept,) = pops._clients.values()
+        assert [queue.topic for _, queue in kept._queues] == ["Normal"]
 
 
 async def test_groups_that_lock_their_queues_are_pulled(broker: FakeBroker) -> None:
