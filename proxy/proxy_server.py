@@ -114,7 +114,7 @@ class ProxyServer:
             _renewal_rules(config),
             is_listening=self.clients.is_listening,
             retry_delay_ms=self._retry_delay_ms,
-            clock_ms=wall_clock_ms,
+            clock_ms=monotonic_ms,
         )
         self._trace_dispatcher = _trace_dispatcher(config, options)
         traffic = Traffic(topics_max=config.metrics_topics_max, pairs_max=config.metrics_pairs_max)

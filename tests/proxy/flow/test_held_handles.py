@@ -67,6 +67,30 @@ async def test_a_handle_is_renewed_shortly_before_its_time_is_over_for_longer_an
     ]
 
 
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, -20_000, 3_600_000])
+async def test_the_brokers_clock_may_differ(ahead_ms: int) -> None:
+    """As after a step of either clock: what counts is how long ago the handle came."""
+    holding = Holding()
+    first = handle_at(1_000_000 + ahead_ms)
+    holding.handles.hold("c", "g", "T", "m7", first, reconsume_times=0)
+    assert await holding.pass_ms(49_999) == 0
+    assert await holding.pass_ms(1) == 1
+    assert holding.messaging.asked == [("change", 60_000)]
+    taken = await holding.handles.take("c", "g", "m7", first)
+    taken.check_fresh(1 << 60)
+
+
+async def test_what_a_client_has_had_for_too_long_is_over() -> None:
+    holding = Holding()
+    holding.hold()
+    holding.now_ms[0] += 60_000  # with no look in between
+    taken = await holding.handles.take("c", "g", "m7", handle_at(1_000_000))
+    with pytest.raises(HandleExpiredError):
+        taken.check_fresh(0)
+    with pytest.raises(HandleExpiredError):
+        (await holding.handles.take("c", "g", "m7", handle_at(1_000_000))).check_fresh(1_060_000)
+
+
 async def test_the_first_handle_of_a_delivery_finds_the_present_one() -> None:
     holding = Holding()
     holding.hold()
@@ -125,9 +149,9 @@ async def test_a_broker_that_does_not_answer_holds_up_no_renewal_at_another() ->
         holding.hold(offset)
     await holding.pass_ms(50_000)
     holding.messaging.gate = None  # of what is under way alone
-    other = handle_at(1_000_000, broker_name="broker-b")
+    other = handle_at(1_050_000, broker_name="broker-b")
     holding.handles.hold("c", "g", "T", "m", other, reconsume_times=0)
-    assert await holding.pass_ms(0) == 1
+    assert await holding.pass_ms(50_000) == 1
     assert holding.messaging.asked == [("change", 60_000)]
     await asyncio.wait_for(holding.handles.take("c", "g", "m", other), timeout=60)
 
