@@ -82,10 +82,6 @@ class RoutedMessaging:
         await self._routing.close()
         await asyncio.gather(*(cluster.close() for cluster in self._clusters.values()))
 
-    async def is_reachable(self) -> bool:
-        """Whether one cluster is, at least."""
-        return any(await asyncio.gather(*(cluster.is_reachable() for cluster in self._clusters.values())))
-
     async def ask_cluster(self, code: int, header: Header | None, *, timeout_ms: int) -> RemotingCommand:
         """Ask the default cluster; see `ClusterMessaging.ask_cluster`."""
         return await self._clusters[DEFAULT_CLUSTER].ask_cluster(code, header, timeout_ms=timeout_ms)
