@@ -35,6 +35,7 @@ from thermocline.proxy.http2.frames import (
 from thermocline.proxy.http2.hpack import HeaderDecoder, HeadersTooLargeError
 from thermocline.proxy.http2.limits import Http2Limits
 from thermocline.proxy.http2.stream import Stream
+from thermocline.proxy.http2.unsent_bytes import NOTED_BYTES, UnsentBytes
 from thermocline.remoting.errors import ProtocolError
 from thermocline.remoting.socket_address import format_address
 
@@ -71,6 +72,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         *,
         loop: asyncio.AbstractEventLoop,
         limits: Http2Limits,
+        unsent_of_all: UnsentBytes,
         receive_buffer: memoryview,
         too_large_block: bytes,
         on_request: Callable[[Stream], None],
@@ -91,6 +93,9 @@ class Http2Connection(asyncio.BufferedProtocol):
         self.abort_at: float | None = None
         """When it is aborted: it was asked for a sign of life, or is closed with something unsent."""
         self.has_settings = False
+        self._unsent_of_all = unsent_of_all
+        self._pending_bytes = 0
+        """What the pending pieces of all streams hold; a piece of which a part is sent holds all of it."""
         self._receive_buffer = receive_buffer
         self._too_large_block = too_large_block
         self._on_request, self._on_opened, self._on_closed = on_request, on_opened, on_closed
@@ -162,6 +167,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._out.clear()
         for stream in streams:
             self._lose(stream)
+        self._unsent_of_all.end(self)
         self._on_closed(self)
 
     def pause_writing(self) -> None:
@@ -181,6 +187,11 @@ class Http2Connection(asyncio.BufferedProtocol):
     def remote_address(self) -> str:
         """The client's `host:port`."""
         return format_address(*self.remote_host)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Answers that the client has not taken, in memory: behind its windows, and before them."""
+        return self._pending_bytes + (0 if self._transport is None else self._transport.get_write_buffer_size())
 
     def go_away(self) -> None:
         """Tell the client to open no more streams here; those that are open go on."""
@@ -225,6 +236,7 @@ class Http2Connection(asyncio.BufferedProtocol):
 
     def _lose(self, stream: Stream) -> None:
         stream.is_closed = True
+        self._pending_bytes -= sum(map(_held_bytes, stream.pending))
         stream.pending.clear()
         stream.wake()
         if stream.owner is not None:
@@ -279,9 +291,12 @@ class Http2Connection(asyncio.BufferedProtocol):
             stream.progressed = self.loop.time()
         stream.pending.append(data)
         stream.pending_bytes += len(data)
+        self._pending_bytes += len(data)
         if stream not in self._blocked:
             self._waiting[stream] = None
             self._pump()
+        if stream.pending:
+            self._unsent_of_all.note(self, self.unsent_bytes)
 
     def end_stream(self, stream: Stream, trailers_block: bytes) -> None:
         """See `Stream.end`."""
@@ -343,7 +358,7 @@ class Http2Connection(asyncio.BufferedProtocol):
             room = min(self._send_window, stream.send_window, self._peer_frame_bytes)
             piece = pending[0]
             if len(piece) <= room:
-                pending.pop(0)
+                self._pending_bytes -= _held_bytes(pending.pop(0))
             else:
                 view = memoryview(piece)  # what remains is not copied for each frame
                 pending[0], piece = view[room:], view[:room]
@@ -376,6 +391,8 @@ class Http2Connection(asyncio.BufferedProtocol):
             if self._transport.get_write_buffer_size() > self.limits.unsent_bytes_max:
                 logger.warning("connection closed, its client does not read answers remote=%s", self.remote_address)
                 self.abort()
+            elif self._transport.get_write_buffer_size() >= NOTED_BYTES:
+                self._unsent_of_all.note(self, self.unsent_bytes)
         self._out.clear()
 
     # -- receiving ---------------------------------------------------------------------------------------------------
@@ -637,6 +654,10 @@ _RECEIVERS: dict[int, Callable[[Http2Connection, int, int, bytes], None]] = {
 
 def _host_of(name: object) -> tuple[str, int]:
     return (str(name[0]), int(name[1])) if isinstance(name, tuple) and len(name) >= 2 else ("", 0)
+
+
+def _held_bytes(piece: bytes | memoryview) -> int:
+    return len(piece) if isinstance(piece, bytes) else memoryview(piece.obj).nbytes
 
 
 def _headers_of(fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str] | None:
