@@ -168,6 +168,7 @@ class AuthStore:
 
         Raises:
             SettingError: A permission is none.
+            PermissionDeniedError: A name or a key is blank.
             UnavailableError: The change could not be written.
         """
         for account in accounts:
@@ -175,15 +176,19 @@ class AuthStore:
             if username in self.now.users:
                 continue
             policies = account.policies()
-            kind = UserType.SUPER if account.is_admin else None
-            await self.create_user(username, password, kind, None, is_limited=False)
-            if policies:
-                await self.update_acl(subject_of(username), policies, is_limited=False)
+            async with self._changing:
+                user = check_new_user(username, password, UserType.SUPER if account.is_admin else None, None)
+                acls = dict(self.now.acls)
+                if policies:
+                    subject = check_policies(user.subject, policies)
+                    acls[subject] = Acl(subject=subject, policies=policies)
+                # Both at once: the next start passes over a user that exists, and would never make its policies.
+                await self._change(users={**self.now.users, username: user}, acls=acls)
             logger.info("user of an older file created username=%s policies=%d", username, len(policies))
 
     # -- policies --------------------------------------------------------------------------------------------------
 
-    async def update_acl(self, subject: str | None, policies: tuple[Policy, ...], *, is_limited: bool = True) -> None:
+    async def update_acl(self, subject: str | None, policies: tuple[Policy, ...]) -> None:
         """Add policies to a subject's, or change them; durable on return.
 
         Raises:
@@ -198,10 +203,9 @@ class AuthStore:
                 raise PermissionDeniedError(f"The subject of {checked} is not exist.")
             old = self.now.acls.get(checked)
             acl = Acl(subject=checked, policies=policies) if old is None else old.updated(policies)
-            if is_limited:
-                for entry in (entry for policy in policies for entry in policy.entries):
-                    check_lengths(resource=entry.resource.key, address=max(entry.sources, key=len, default=""))
-                self._check_entries(old, acl)
+            for entry in (entry for policy in policies for entry in policy.entries):
+                check_lengths(resource=entry.resource.key, address=max(entry.sources, key=len, default=""))
+            self._check_entries(old, acl)
             await self._change(acls={**self.now.acls, checked: acl})
 
     def _check_entries(self, old: Acl | None, new: Acl) -> None:

@@ -6,6 +6,9 @@
 A field that is missing names every resource of its type, for which only `Topic:*` or `*` counts, unless the need says
 otherwise. A retry topic counts as its group. Which code has which rule: rights_table.py.
 
+Consumers send to the retry topic of their group: Java's do when a message of an ordered group was tried often enough,
+and when a send-back fails. So Sub on the group is enough there (`retry_actions`).
+
 A client acknowledges what POP has delivered again by the name of the retry topic of group and topic
 (`%RETRY%group_topic`, `%RETRY%group+topic`). There the topic counts, beside the group that the request names; never the
 group alone: `%RETRY%orders_eu` is also the retry topic of another group, `orders_eu`.
@@ -65,6 +68,8 @@ class Need:
     """Of a topic that may be a retry topic of POP: the ext field with the group."""
     is_reply: bool = False
     """Of a topic: for that of the cluster's replies no right is needed."""
+    retry_actions: tuple[Action, ...] = ()
+    """Of a topic: the actions instead, one of which a retry topic needs on its group; none: the same."""
 
     def rights(self, command: RemotingCommand, cluster_name: str) -> Iterable[Right]:
         """The rights that this request needs."""
@@ -77,7 +82,9 @@ class Need:
             group = (command.ext_fields or {}).get(self.group_field, "") if self.group_field else ""
             for name in found:
                 if not (self.is_reply and name == f"{cluster_name}{REPLY_TOPIC_SUFFIX}"):
-                    yield Right(self._resource(normal_topic(name, group) if group else name), self.actions)
+                    resource = self._resource(normal_topic(name, group) if group else name)
+                    is_retry = self.type is ResourceType.TOPIC and resource.type is ResourceType.GROUP
+                    yield Right(resource, self.retry_actions if is_retry and self.retry_actions else self.actions)
         elif self.type is ResourceType.CLUSTER or self.missing is Missing.CLUSTER:
             yield Right(cluster_resource(cluster_name), self.actions)
         elif self.missing is Missing.EVERY:
@@ -99,6 +106,9 @@ class Need:
         text = f"{actions} on {each}{kind} `{self.field}`"
         if self.is_reply:
             return f"{text}, unless that is `CLUSTER{REPLY_TOPIC_SUFFIX}`"
+        if self.retry_actions:
+            retry_actions = " or ".join(action.title for action in self.retry_actions)
+            return f"{text}; of a retry topic {retry_actions} on its group"
         if self.missing is Missing.CLUSTER:
             return f"{text}; without it {actions} on the cluster"
         return f"{text}, if it is there" if self.missing is Missing.NOTHING else text

@@ -35,6 +35,10 @@ def _topic(*actions: Action, field: str = "topic", missing: Missing = Missing.EV
     return Need(type=ResourceType.TOPIC, actions=actions, field=field, missing=missing, separator=separator)
 
 
+def _sent_topic(field: str) -> Need:
+    return Need(type=ResourceType.TOPIC, actions=(PUB,), field=field, retry_actions=(PUB, SUB))
+
+
 def _reply_topic(field: str) -> Need:
     """A reply is stored in the topic that it names: without a right a user may name that of replies alone."""
     return Need(type=ResourceType.TOPIC, actions=(PUB,), field=field, is_reply=True)
@@ -148,9 +152,9 @@ _POP = _rule(_group(SUB), _topic(SUB))
 _POPPED = _rule(_group(SUB), Need(type=_TOPIC, actions=(SUB,), field="topic", group_field="consumerGroup"))
 
 MESSAGES: Mapping[int, Rule] = {
-    RequestCode.SEND_MESSAGE: _rule(_topic(PUB)),
-    RequestCode.SEND_MESSAGE_V2: _rule(_topic(PUB, field="b")),
-    RequestCode.SEND_BATCH_MESSAGE: _rule(_topic(PUB, field="b")),
+    RequestCode.SEND_MESSAGE: _rule(_sent_topic("topic")),
+    RequestCode.SEND_MESSAGE_V2: _rule(_sent_topic("b")),
+    RequestCode.SEND_BATCH_MESSAGE: _rule(_sent_topic("b")),
     RequestCode.SEND_REPLY_MESSAGE: _rule(_reply_topic("topic")),
     RequestCode.SEND_REPLY_MESSAGE_V2: _rule(_reply_topic("b")),
     RequestCode.RECALL_MESSAGE: _rule(_topic(PUB)),

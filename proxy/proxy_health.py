@@ -79,6 +79,7 @@ class ProxyHealth:
         self._clusters = clusters
         self._probed_ms = float("-inf")
         self._were_reachable: dict[str, bool] = dict.fromkeys(clusters, False)
+        self._asking: asyncio.Task[None] | None = None
         self._figures = figures
         self._access = access
         self._right = Right(cluster_resource(config.cluster_name), (Action.GET,))
@@ -111,6 +112,9 @@ class ProxyHealth:
     async def close(self) -> None:
         """End it. Idempotent."""
         await self._server.close()
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
         if self._gate is not None:
             self._gate.close()
 
@@ -144,14 +148,23 @@ class ProxyHealth:
         }
         return self.is_serving and is_reachable, details
 
+    async def is_reachable(self) -> bool:
+        """Whether one cluster was reachable at most PROBE_AGE_S ago."""
+        return any((await self._reachable()).values())
+
     async def _reachable(self) -> dict[str, bool]:
-        """Which clusters were reachable at most PROBE_AGE_S ago: every client may ask for health."""
-        asked_ms = monotonic_ms()
-        if asked_ms - self._probed_ms >= PROBE_AGE_S * 1000:
-            found = await asyncio.gather(*map(_answers, self._clusters.values()))
-            self._were_reachable = dict(zip(self._clusters, found, strict=True))
-            self._probed_ms = asked_ms
+        """Which clusters were reachable at most PROBE_AGE_S ago: every client may ask, as often as it likes."""
+        if monotonic_ms() - self._probed_ms >= PROBE_AGE_S * 1000:
+            if self._asking is None or self._asking.done():
+                self._asking = asyncio.get_running_loop().create_task(self._ask_clusters())
+            await asyncio.shield(self._asking)
         return self._were_reachable
+
+    async def _ask_clusters(self) -> None:
+        asked_ms = monotonic_ms()
+        found = await asyncio.gather(*map(_answers, self._clusters.values()))
+        self._were_reachable = dict(zip(self._clusters, found, strict=True))
+        self._probed_ms = asked_ms
 
     async def _metrics(self) -> bytes:
         return metrics_text(self._figures(), self.latency, self._traffic, clusters=await self._reachable())

@@ -114,7 +114,7 @@ class ProxyServer:
             _renewal_rules(config),
             is_listening=self.clients.is_listening,
             retry_delay_ms=self._retry_delay_ms,
-            clock_ms=wall_clock_ms,
+            clock_ms=monotonic_ms,
         )
         self._trace_dispatcher = _trace_dispatcher(config, options)
         traffic = Traffic(topics_max=config.metrics_topics_max, pairs_max=config.metrics_pairs_max)
@@ -123,7 +123,6 @@ class ProxyServer:
         self._transactions = Transactions(self.app)
         self._reports = [self._client_reports(cluster) for cluster in clusters.values()]
         received = ReceivedBytes(message_bytes_max=config.inbound_bytes_max, bytes_max=config.receiving_bytes_max)
-        methods = service_methods(self.app, self._transactions) | health_methods(SERVICE, self._messaging.is_reachable)
         self.health = ProxyHealth(
             config,
             clusters={name: cluster.is_reachable for name, cluster in clusters.items()},
@@ -134,6 +133,7 @@ class ProxyServer:
             counts=self.counts,
             traffic=traffic,
         )
+        methods = service_methods(self.app, self._transactions) | health_methods(SERVICE, self.health.is_reachable)
         self.service = RpcService(methods, received, on_done=self.health.rpc_done, balancers=config.balancers())
         self._gate = TlsGate(config.tls, self.counts, alpn=("h2",))
         self._more = MoreListeners(self.app.listeners, self._gate, tls=config.tls, counts=self.counts)

@@ -153,17 +153,8 @@ def copy(app: Application, users: tuple[str, ...], source: str, target: str) -> 
             subject = str(one.subject)
             if wanted and subject not in wanted:
                 continue
-            for policy in one.policies or ():
-                for entry in policy.entries or ():
-                    admin.set_acl(
-                        subject,
-                        [str(entry.resource)],
-                        entry.actions or [],
-                        decision=str(entry.decision),
-                        source_ips=entry.source_ips or (),
-                        policy_type=str(policy.policy_type),
-                        broker=target,
-                    )
+            if one.policies:
+                admin.copy_acl(one, broker=target)
             copied.append(subject)
     app.output.text(
         f"copied {', '.join(copied) or 'no policy'} to {target}", value={"subjects": copied, "place": target}

@@ -167,10 +167,10 @@ def copy(app: Application, names: tuple[str, ...], source: str, target: str) -> 
                 continue
             if one.password is None:
                 raise click.ClickException("The keys are shown to super users alone")
-            if name not in names_there:
-                admin.create_user(name, one.password, user_type=str(one.user_type), broker=target)
-            admin.update_user(
-                name, password=one.password, user_type=one.user_type, user_status=one.user_status, broker=target
-            )
+            key, kind, status = one.password, str(one.user_type), str(one.user_status)
+            if name in names_there:
+                admin.update_user(name, password=key, user_type=kind, user_status=status, broker=target)
+            else:
+                admin.create_user(name, key, user_type=kind, user_status=status, broker=target)
             copied.append(name)
     app.output.text(f"copied {', '.join(copied) or 'no user'} to {target}", value={"users": copied, "place": target})

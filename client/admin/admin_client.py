@@ -107,6 +107,7 @@ class AdminClient(ClientOptions, BlockingHalf[AsyncAdminClient]):
     delete_user = blocking(AsyncAdminClient.delete_user)
     users = blocking(AsyncAdminClient.users)
     set_acl = blocking(AsyncAdminClient.set_acl)
+    copy_acl = blocking(AsyncAdminClient.copy_acl)
     delete_acl = blocking(AsyncAdminClient.delete_acl)
     acls = blocking(AsyncAdminClient.acls)
     check_acl = blocking(AsyncAdminClient.check_acl)

@@ -45,17 +45,23 @@ class UserAdministration(AdminBase):
         password: str,
         *,
         user_type: str = "Normal",
+        user_status: str = "enable",
         cluster: str | None = None,
         broker: str | None = None,
         name_servers: bool = False,
     ) -> list[str]:
         """Make a user, Super or Normal; return where. The name is the access key, the password the secret key.
+        `user_status`: enable or disable.
 
         Raises:
             InvalidRequestError: There is such a user.
             PartialResultError: Some have not done it.
         """
-        body = UserInfo(password=password, user_type=_one_of("user_type", user_type, USER_TYPES), user_status="enable")
+        body = UserInfo(
+            password=password,
+            user_type=_one_of("user_type", user_type, USER_TYPES),
+            user_status=_one_of("user_status", user_status, USER_STATES),
+        )
         header = UserRequestHeader(username=username)
         code = RequestCode.AUTH_CREATE_USER
         return list(await self._ask_holders(code, header, body.encode(), cluster, broker, name_servers, _nothing))
@@ -155,6 +161,25 @@ class UserAdministration(AdminBase):
         header = AclRequestHeader(subject=subject)
         code = RequestCode.AUTH_UPDATE_ACL
         return list(await self._ask_holders(code, header, body.encode(), cluster, broker, name_servers, _nothing))
+
+    async def copy_acl(
+        self,
+        acl: AclInfo,
+        *,
+        cluster: str | None = None,
+        broker: str | None = None,
+        name_servers: bool = False,
+    ) -> list[str]:
+        """Add all entries of an access list, as `acls` gives it, to its subject's policies, or change those there are;
+        return where. At once: no part of it counts without the others, such as what it allows without what it denies.
+
+        Raises:
+            InvalidRequestError: It has no policies, or there is no such user.
+            PartialResultError: Some have not done it.
+        """
+        header = AclRequestHeader(subject=acl.subject)
+        code = RequestCode.AUTH_UPDATE_ACL
+        return list(await self._ask_holders(code, header, acl.encode(), cluster, broker, name_servers, _nothing))
 
     async def delete_acl(
         self,

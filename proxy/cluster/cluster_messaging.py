@@ -414,10 +414,10 @@ class ClusterMessaging:
         )
         return ProxyHandle(receipt=new_receipt, physical_offset=handle.physical_offset)
 
-    async def stored_record(self, handle: ProxyHandle, *, timeout_ms: int) -> MessageRecord | None:
+    async def stored_record(self, broker_name: str, physical_offset: int, *, timeout_ms: int) -> MessageRecord | None:
         """See `Messaging`."""
-        header = ViewMessageRequestHeader(offset=PhysicalOffset(handle.physical_offset))
-        address = await self.broker_address(handle.receipt.broker_name)
+        header = ViewMessageRequestHeader(offset=PhysicalOffset(physical_offset))
+        address = await self.broker_address(broker_name)
         try:
             answer = await self._ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header, timeout_ms=timeout_ms)
         except PermissionDeniedError:
@@ -425,7 +425,7 @@ class ClusterMessaging:
         try:
             return decode_record(answer.body)
         except CorruptDataError as error:
-            raise InvalidRequestError("there is no message where the receipt handle says") from error
+            raise InvalidRequestError("there is no message where the handle says") from error
 
     async def send_back_dead(
         self, handle: ProxyHandle, *, topic: str, group: str, message_id: str, timeout_ms: int

@@ -82,10 +82,6 @@ class RoutedMessaging:
         await self._routing.close()
         await asyncio.gather(*(cluster.close() for cluster in self._clusters.values()))
 
-    async def is_reachable(self) -> bool:
-        """Whether one cluster is, at least."""
-        return any(await asyncio.gather(*(cluster.is_reachable() for cluster in self._clusters.values())))
-
     async def ask_cluster(self, code: int, header: Header | None, *, timeout_ms: int) -> RemotingCommand:
         """Ask the default cluster; see `ClusterMessaging.ask_cluster`."""
         return await self._clusters[DEFAULT_CLUSTER].ask_cluster(code, header, timeout_ms=timeout_ms)
@@ -231,10 +227,10 @@ class RoutedMessaging:
         )
         return self._names.join_handle(name, changed)
 
-    async def stored_record(self, handle: ProxyHandle, *, timeout_ms: int) -> MessageRecord | None:
+    async def stored_record(self, broker_name: str, physical_offset: int, *, timeout_ms: int) -> MessageRecord | None:
         """See `Messaging`."""
-        name, plain = self._names.split_handle(handle)
-        return await self._clusters[name].stored_record(plain, timeout_ms=timeout_ms)
+        cluster, plain = self._of(broker_name)
+        return await cluster.stored_record(plain, physical_offset, timeout_ms=timeout_ms)
 
     async def send_back_dead(
         self, handle: ProxyHandle, *, topic: str, group: str, message_id: str, timeout_ms: int

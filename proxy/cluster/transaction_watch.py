@@ -4,8 +4,9 @@ A broker asks any connected producer of a half message's group, and finds produc
 sends heartbeats in the name of the groups that its clients registered: at once for a new group, then every
 `period_s`, to the masters of the group's topic.
 
-A group that is announced no more, since its last client left or its topic left the broker, is unregistered: a broker
-closes the connection of a client one of whose groups is silent for two minutes, and this one serves all clients.
+A group that is announced no more, since its last client left, or its topic left the broker or was deleted, is
+unregistered: a broker closes the connection of a client one of whose groups is silent for two minutes, and this one
+serves all clients. So while a topic cannot be looked up its groups stay announced where they are.
 Source: ClusterTransactionService.java, Apache RocketMQ 5.3.
 """
 
@@ -17,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from thermocline.proxy.messaging import TopicQueues
 from thermocline.remoting.bodies import HeartbeatData, ProducerData
-from thermocline.remoting.errors import MQError
+from thermocline.remoting.errors import MQError, ObjectNotFoundError
 
 __all__ = ["TransactionWatch"]
 
@@ -101,15 +102,18 @@ class TransactionWatch:
             topic = self._topics.get(group)
             if topic is None:
                 continue
+            before = self._announced.get(group, set())
             try:
                 queues = await self._topic_queues(topic)
+                addresses = {broker.master_address for broker in queues.brokers if broker.master_address is not None}
+            except ObjectNotFoundError:
+                addresses = set()
             except MQError as error:
-                logger.info("a topic's producers are not announced topic=%s error=%s", topic, error)
-                continue
-            addresses = {broker.master_address for broker in queues.brokers if broker.master_address is not None}
+                logger.info("a topic cannot be looked up, its producers stay announced topic=%s error=%s", topic, error)
+                addresses = before
             for address in addresses:
                 by_address.setdefault(address, []).append(group)
-            left += [(address, group) for address in self._announced.get(group, set()) - addresses]
+            left += [(address, group) for address in before - addresses]
             self._announced[group] = addresses
         await self._unregister_each(left)
         await asyncio.gather(*(self._announce_to(address, names) for address, names in by_address.items()))

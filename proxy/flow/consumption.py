@@ -8,9 +8,10 @@ Source: ConsumerProcessor.java, PopMessageResultFilterImpl.java, Apache RocketMQ
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 
 from thermocline.proxy.flow.production import NoQueueError
@@ -91,14 +92,17 @@ class Consumption:
             attempt_id=attempt_id,
             timeout_ms=await_ms + POP_GRACE_MS,
         )
-        messages = []
+        messages: list[HeldMessage] = []
+        ends: list[Awaitable[None]] = []
         for message in outcome.messages:
             if subscription.tags_set and message.record.tags not in subscription.tags_set:
-                await self._drop_unwanted(message, subscription.topic, group)
+                ends.append(self._drop_unwanted(message, subscription.topic, group))
             elif message.reconsume_times >= attempts_max:
-                await self._bury(message, subscription.topic, group)
+                ends.append(self._bury(message, subscription.topic, group))
             else:
                 messages.append(message)
+        # Side by side: meanwhile the time of those for the client goes by.
+        await asyncio.gather(*ends)
         return ReceiveOutcome(
             status=outcome.status, messages=messages, had_others=bool(outcome.messages) and not messages
         )
@@ -134,7 +138,7 @@ class Consumption:
         receipt = handle.receipt
         if handle.physical_offset < 0:
             raise NoPlaceError("commit log offset is empty")
-        record = await self._messaging.stored_record(handle, timeout_ms=timeout_ms)
+        record = await self._messaging.stored_record(receipt.broker_name, handle.physical_offset, timeout_ms=timeout_ms)
         if record is None:
             return
         place = flagged_topic(topic, group, receipt.retry_flag), receipt.queue_id, receipt.queue_offset

@@ -10,8 +10,12 @@ A handle is renewed when no more than `ahead_ms` of it are left, for 1, 3, 5, 10
 again at the next look, `tries` times; an answer that the handle is invalid ends it. A client that is not heard of is
 renewed nothing; when it is gone, what it holds becomes visible after `clear_ms`.
 
+What is left of a handle is counted from the moment at which it came, by a clock that is never set: a handle says when
+it ends by its broker's clock, of which this machine's may differ.
+
 Bounds: `handles_max` in all and `client_handles_max` a client, checked before a receive; RENEWALS_MAX renewals at a
-time. Owner: the proxy's event loop.
+time at each broker, so that one that does not answer holds up no renewal, and no acknowledgement, at another.
+Owner: the proxy's event loop.
 Source: DefaultReceiptHandleManager.java, RenewStrategyPolicy.java, Apache RocketMQ 5.3.
 """
 
@@ -24,6 +28,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from thermocline.proxy.flow.broker_slots import BrokerSlots
 from thermocline.proxy.messaging import HandleExpiredError, Messaging, ProxyHandle
 from thermocline.remoting.errors import BrokerBusyError, InvalidRequestError, MQError
 
@@ -58,7 +63,9 @@ class _Held:
     topic: str
     message_id: str
     handle: ProxyHandle
-    since_ms: int
+    ends_ms: float
+    """When its time is over, by the clock of `HeldHandles`."""
+    since_ms: float
     reconsume_times: int
     renewals: int = 0
     failures: int = 0
@@ -77,6 +84,19 @@ class TakenHandle:
     handle: ProxyHandle
     held: _Held | None = None
     """None where it was not held."""
+    is_over: bool = False
+    """Of one that was held: whether its time is over."""
+
+    def check_fresh(self, now_ms: int) -> None:
+        """Pass a handle whose time is not over. `now_ms`: the time of day, for one that was not held.
+
+        Raises:
+            HandleExpiredError: It is.
+        """
+        if self.is_over:
+            raise HandleExpiredError("receipt handle is expired")
+        if self.held is None:
+            self.handle.check_fresh(now_ms)
 
 
 _Key = tuple[str, str, tuple[str, int, int]]
@@ -92,9 +112,10 @@ class HeldHandles:
         *,
         is_listening: Callable[[str], bool],
         retry_delay_ms: Callable[[str, str, int], Awaitable[int]],
-        clock_ms: Callable[[], int],
+        clock_ms: Callable[[], float],
     ) -> None:
-        """`retry_delay_ms(group, broker name, reconsume times)`: how long a message waits that is given up."""
+        """`retry_delay_ms(group, broker name, reconsume times)`: how long a message waits that is given up. `clock_ms`:
+        never stepping back."""
         self._messaging = messaging
         self._rules = rules
         self._is_listening = is_listening
@@ -102,9 +123,9 @@ class HeldHandles:
         self._clock_ms = clock_ms
         self._by_client: dict[str, dict[_Key, _Held]] = {}
         self._count = 0
-        self._due: list[tuple[int, int, _Held]] = []
+        self._due: list[tuple[float, int, _Held]] = []
         self._numbers = itertools.count()
-        self._slots = asyncio.Semaphore(RENEWALS_MAX)
+        self._slots = BrokerSlots(RENEWALS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -130,13 +151,15 @@ class HeldHandles:
         self, client_id: str, group: str, topic: str, message_id: str, handle: ProxyHandle, *, reconsume_times: int
     ) -> None:
         """Renew a handle from now on."""
+        now_ms = self._clock_ms()
         held = _Held(
             client_id=client_id,
             group=group,
             topic=topic,
             message_id=message_id,
             handle=handle,
-            since_ms=self._clock_ms(),
+            ends_ms=now_ms + handle.receipt.invisible_ms,
+            since_ms=now_ms,
             reconsume_times=reconsume_times,
         )
         table = self._by_client.setdefault(client_id, {})
@@ -160,7 +183,7 @@ class HeldHandles:
         if held.renewal is not None:
             await asyncio.wait([held.renewal])
         self._drop(held)
-        return TakenHandle(held.handle, held)
+        return TakenHandle(held.handle, held, is_over=held.ends_ms <= self._clock_ms())
 
     def put_back(self, taken: TakenHandle) -> None:
         """Renew a delivery again, whose end the broker did not confirm: its client tries again with its old handle."""
@@ -211,7 +234,7 @@ class HeldHandles:
                 continue
             if not self._is_listening(held.client_id):
                 self._plan_at(held, now_ms + self._rules.period_ms)
-                if held.handle.receipt.revive_time_ms <= now_ms:
+                if held.ends_ms <= now_ms:
                     self._drop(held)
                 continue
             count += 1
@@ -231,9 +254,9 @@ class HeldHandles:
         return task
 
     def _plan(self, held: _Held) -> None:
-        self._plan_at(held, held.handle.receipt.revive_time_ms - self._rules.ahead_ms)
+        self._plan_at(held, held.ends_ms - self._rules.ahead_ms)
 
-    def _plan_at(self, held: _Held, due_ms: int) -> None:
+    def _plan_at(self, held: _Held, due_ms: float) -> None:
         held.planned = next(self._numbers)
         heapq.heappush(self._due, (due_ms, held.planned, held))
         if len(self._due) > 2 * self._count + DUE_SPARE_MAX:
@@ -252,7 +275,7 @@ class HeldHandles:
 
     async def _renew(self, held: _Held) -> None:
         try:
-            async with self._slots:
+            async with self._slots.at(held.handle.receipt.broker_name):
                 if self._clock_ms() - held.since_ms >= self._rules.ms_max:
                     broker_name = held.handle.receipt.broker_name
                     delay_ms = await self._retry_delay_ms(held.group, broker_name, held.reconsume_times)
@@ -279,13 +302,15 @@ class HeldHandles:
             elif not held.is_taken:
                 self._plan_at(held, max(self._next_ms(held), self._clock_ms() + 1))
 
-    def _next_ms(self, held: _Held) -> int:
+    def _next_ms(self, held: _Held) -> float:
         if held.failures:
             return self._clock_ms() + self._rules.period_ms
-        return held.handle.receipt.revive_time_ms - self._rules.ahead_ms
+        return held.ends_ms - self._rules.ahead_ms
 
     async def _change(self, held: _Held, invisible_ms: int) -> None:
-        held.handle.check_fresh(self._clock_ms())
+        now_ms = self._clock_ms()
+        if held.ends_ms <= now_ms:
+            raise HandleExpiredError("receipt handle is expired")
         held.handle = await self._messaging.change_invisible(
             held.handle,
             topic=held.topic,
@@ -293,10 +318,12 @@ class HeldHandles:
             invisible_ms=invisible_ms,
             timeout_ms=RENEWAL_TIMEOUT_MS,
         )
+        # From the request on: the broker counted from no earlier moment.
+        held.ends_ms = now_ms + invisible_ms
 
     async def _clear(self, held: _Held) -> None:
         try:
-            async with self._slots:
+            async with self._slots.at(held.handle.receipt.broker_name):
                 await self._change(held, self._rules.clear_ms)
         except MQError as error:
             logger.info("a held message is not released, its time ends by itself group=%s error=%s", held.group, error)

@@ -6,7 +6,7 @@ Frames are read in place; an answer is one write, and all answers of a round of 
 A window is widened when half of it is used up, so a client that sends steadily never waits.
 
 An error of one stream resets it. What breaks the connection's common state (frame sizes, header compression, stream
-ids, flow control) and floods (resets, unsent answers) end the connection with GOAWAY.
+ids, flow control) and floods (resets, changed windows, unsent answers) end the connection with GOAWAY.
 Source: RFC 9113.
 """
 
@@ -35,6 +35,7 @@ from thermocline.proxy.http2.frames import (
 from thermocline.proxy.http2.hpack import HeaderDecoder, HeadersTooLargeError
 from thermocline.proxy.http2.limits import Http2Limits
 from thermocline.proxy.http2.stream import Stream
+from thermocline.proxy.http2.unsent_bytes import NOTED_BYTES, UnsentBytes
 from thermocline.remoting.errors import ProtocolError
 from thermocline.remoting.socket_address import format_address
 
@@ -71,6 +72,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         *,
         loop: asyncio.AbstractEventLoop,
         limits: Http2Limits,
+        unsent_of_all: UnsentBytes,
         receive_buffer: memoryview,
         too_large_block: bytes,
         on_request: Callable[[Stream], None],
@@ -91,6 +93,9 @@ class Http2Connection(asyncio.BufferedProtocol):
         self.abort_at: float | None = None
         """When it is aborted: it was asked for a sign of life, or is closed with something unsent."""
         self.has_settings = False
+        self._unsent_of_all = unsent_of_all
+        self._pending_bytes = 0
+        """What the pending pieces of all streams hold; a piece of which a part is sent holds all of it."""
         self._receive_buffer = receive_buffer
         self._too_large_block = too_large_block
         self._on_request, self._on_opened, self._on_closed = on_request, on_opened, on_closed
@@ -107,7 +112,9 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._send_window = WINDOW_DEFAULT
         self._receive_window = CONNECTION_WINDOW_BYTES
         self._waiting: dict[Stream, None] = {}
-        """Streams with something pending, in the order in which they began to wait."""
+        """Streams with something pending whose own window is open, in the order in which they began to wait."""
+        self._blocked: dict[Stream, None] = {}
+        """Streams with something pending that wait for their own window."""
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._resets = 0
@@ -156,9 +163,11 @@ class Http2Connection(asyncio.BufferedProtocol):
         self.is_closed = True
         streams, self.streams = list(self.streams.values()), {}
         self._waiting.clear()
+        self._blocked.clear()
         self._out.clear()
         for stream in streams:
             self._lose(stream)
+        self._unsent_of_all.end(self)
         self._on_closed(self)
 
     def pause_writing(self) -> None:
@@ -178,6 +187,11 @@ class Http2Connection(asyncio.BufferedProtocol):
     def remote_address(self) -> str:
         """The client's `host:port`."""
         return format_address(*self.remote_host)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Answers that the client has not taken, in memory: behind its windows, and before them."""
+        return self._pending_bytes + (0 if self._transport is None else self._transport.get_write_buffer_size())
 
     def go_away(self) -> None:
         """Tell the client to open no more streams here; those that are open go on."""
@@ -222,6 +236,7 @@ class Http2Connection(asyncio.BufferedProtocol):
 
     def _lose(self, stream: Stream) -> None:
         stream.is_closed = True
+        self._pending_bytes -= sum(map(_held_bytes, stream.pending))
         stream.pending.clear()
         stream.wake()
         if stream.owner is not None:
@@ -276,8 +291,12 @@ class Http2Connection(asyncio.BufferedProtocol):
             stream.progressed = self.loop.time()
         stream.pending.append(data)
         stream.pending_bytes += len(data)
-        self._waiting[stream] = None
-        self._pump()
+        self._pending_bytes += len(data)
+        if stream not in self._blocked:
+            self._waiting[stream] = None
+            self._pump()
+        if stream.pending:
+            self._unsent_of_all.note(self, self.unsent_bytes)
 
     def end_stream(self, stream: Stream, trailers_block: bytes) -> None:
         """See `Stream.end`."""
@@ -294,8 +313,7 @@ class Http2Connection(asyncio.BufferedProtocol):
     def reset_stream(self, stream: Stream, code: int) -> None:
         """See `Stream.reset`; its owner loses it."""
         self._send(_reset(stream.stream_id, code))
-        stream.pending_bytes = 0
-        self._waiting.pop(stream, None)
+        self._stop_waiting(stream)
         self.streams.pop(stream.stream_id, None)
         self._lose(stream)
         if not self.streams:
@@ -309,22 +327,38 @@ class Http2Connection(asyncio.BufferedProtocol):
         if not self.streams:
             self.last_active = self.loop.time()
 
+    def _stop_waiting(self, stream: Stream) -> None:
+        self._waiting.pop(stream, None)
+        self._blocked.pop(stream, None)
+
+    def _unblock(self, stream: Stream) -> None:
+        """Let a stream send on, if its window has been widened."""
+        if stream in self._blocked and stream.send_window > 0:
+            del self._blocked[stream]
+            self._waiting[stream] = None
+
     def _pump(self) -> None:
-        """Send what is pending as far as the windows and the client's reading allow, streams in turn."""
-        for stream in list(self._waiting):
-            if self._is_write_paused or self._send_window <= 0:
-                return
-            self._pump_stream(stream)
+        """Send what is pending as far as the windows and the client's reading allow, streams in turn.
+
+        Each stream that is looked at sends something or waits for its own window from then on: a client that widens the
+        connection's window a byte at a time costs no look at all streams for each.
+        """
+        while self._waiting and not self._is_write_paused and self._send_window > 0:
+            self._pump_stream(next(iter(self._waiting)))
 
     def _pump_stream(self, stream: Stream) -> None:
         pending = stream.pending
         while pending:
-            room = min(self._send_window, stream.send_window, self._peer_frame_bytes)
-            if room <= 0 or self._is_write_paused:
+            if stream.send_window <= 0:
+                del self._waiting[stream]
+                self._blocked[stream] = None
                 return
+            if self._send_window <= 0 or self._is_write_paused:
+                return
+            room = min(self._send_window, stream.send_window, self._peer_frame_bytes)
             piece = pending[0]
             if len(piece) <= room:
-                pending.pop(0)
+                self._pending_bytes -= _held_bytes(pending.pop(0))
             else:
                 view = memoryview(piece)  # what remains is not copied for each frame
                 pending[0], piece = view[room:], view[:room]
@@ -343,7 +377,8 @@ class Http2Connection(asyncio.BufferedProtocol):
         """The streams of whose answers the client has taken nothing for too long; not those that wait for others."""
         before = self.loop.time() - self.limits.answer_timeout_ms / 1000
         is_stalled = self._progressed <= before
-        return [each for each in self._waiting if each.progressed <= before and (is_stalled or each.send_window <= 0)]
+        stalled = [each for each in self._blocked if each.progressed <= before]
+        return stalled + [each for each in self._waiting if is_stalled and each.progressed <= before]
 
     def _send(self, data: bytes) -> None:
         if not self._out:
@@ -356,6 +391,8 @@ class Http2Connection(asyncio.BufferedProtocol):
             if self._transport.get_write_buffer_size() > self.limits.unsent_bytes_max:
                 logger.warning("connection closed, its client does not read answers remote=%s", self.remote_address)
                 self.abort()
+            elif self._transport.get_write_buffer_size() >= NOTED_BYTES:
+                self._unsent_of_all.note(self, self.unsent_bytes)
         self._out.clear()
 
     # -- receiving ---------------------------------------------------------------------------------------------------
@@ -517,7 +554,7 @@ class Http2Connection(asyncio.BufferedProtocol):
             raise _ConnectionError(ErrorCode.PROTOCOL_ERROR, "RST_STREAM is malformed")
         stream = self.streams.pop(stream_id, None)
         if stream is not None:
-            self._waiting.pop(stream, None)
+            self._stop_waiting(stream)
             self._lose(stream)
             now = self.loop.time()
             if not self.streams:
@@ -532,7 +569,7 @@ class Http2Connection(asyncio.BufferedProtocol):
             self._resets, self._resets_since = 0, now
         self._resets += 1
         if self._resets > self.limits.resets_max:
-            raise _ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, "too many streams were cancelled")
+            raise _ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, "too many streams were cancelled, or windows changed")
 
     def _settings(self, flags: int, stream_id: int, payload: bytes) -> None:
         if stream_id:
@@ -544,21 +581,31 @@ class Http2Connection(asyncio.BufferedProtocol):
         if len(payload) % SETTING.size:
             raise _ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS is cut short")
         self.has_settings = True
+        window = self._peer_window
         for name, value in SETTING.iter_unpack(payload):
             if name == Setting.INITIAL_WINDOW_SIZE:
                 if value > WINDOW_MAX:
                     raise _ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "the initial window is too large")
-                for stream in self.streams.values():
-                    stream.send_window += value - self._peer_window
-                self._peer_window = value
+                window = value
             elif name == Setting.MAX_FRAME_SIZE:
                 if not FRAME_BYTES_DEFAULT <= value < 1 << 24:
                     raise _ConnectionError(ErrorCode.PROTOCOL_ERROR, "the largest frame's size is out of range")
                 self._peer_frame_bytes = min(value, 1 << 20)
             elif name == Setting.ENABLE_PUSH and value > 1:
                 raise _ConnectionError(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH is 0 or 1")
+        if window != self._peer_window:
+            self._change_windows(window)
         self._send(_SETTINGS_ACK)
         self._pump()
+
+    def _change_windows(self, window: int) -> None:
+        """Have the client's new initial window count for all open streams; done often, that is a flood."""
+        change, self._peer_window = window - self._peer_window, window
+        if self.streams:
+            self._count_reset()
+        for stream in self.streams.values():
+            stream.send_window += change
+            self._unblock(stream)
 
     def _ping(self, flags: int, stream_id: int, payload: bytes) -> None:
         if stream_id or len(payload) != _PING_BYTES:
@@ -577,15 +624,15 @@ class Http2Connection(asyncio.BufferedProtocol):
                 if not increment or stream.send_window > WINDOW_MAX:
                     self._lose(stream)
                     self.streams.pop(stream_id, None)
-                    self._waiting.pop(stream, None)
+                    self._stop_waiting(stream)
                     self._send(_reset(stream_id, ErrorCode.FLOW_CONTROL_ERROR))
                     return
+                self._unblock(stream)
         else:
             self._send_window += increment
             if not increment or self._send_window > WINDOW_MAX:
                 raise _ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "a window was widened by 0, or too much")
-        if self._waiting:
-            self._pump()
+        self._pump()
 
     def _gone_away(self, flags: int, stream_id: int, payload: bytes) -> None:
         """The client opens no more streams; it closes the connection when it is done."""
@@ -607,6 +654,10 @@ _RECEIVERS: dict[int, Callable[[Http2Connection, int, int, bytes], None]] = {
 
 def _host_of(name: object) -> tuple[str, int]:
     return (str(name[0]), int(name[1])) if isinstance(name, tuple) and len(name) >= 2 else ("", 0)
+
+
+def _held_bytes(piece: bytes | memoryview) -> int:
+    return len(piece) if isinstance(piece, bytes) else memoryview(piece.obj).nbytes
 
 
 def _headers_of(fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str] | None:

@@ -23,6 +23,9 @@ class Http2Limits:
     """What a client may send on one stream ahead of this side's reading."""
     unsent_bytes_max: int = 8 << 20
     """Answers of one connection that its client does not read; beyond, it is closed."""
+    all_unsent_bytes_max: int = 1 << 30
+    """Answers of all connections that their clients do not read, or have no window for; beyond, the connections that
+    hold most of them are closed."""
     resets_max: int = 1_000
     """Streams that a client may cancel in RESETS_PERIOD_S, soon after it opened them; beyond, it is closed."""
     idle_ms: int = 120_000

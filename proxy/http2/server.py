@@ -24,6 +24,7 @@ from thermocline.proxy.http2.frames import ErrorCode
 from thermocline.proxy.http2.hpack import encode_field
 from thermocline.proxy.http2.limits import Http2Limits
 from thermocline.proxy.http2.stream import Stream
+from thermocline.proxy.http2.unsent_bytes import UnsentBytes
 from thermocline.remoting.connections import FirstByte, Gate, LimitCounts, client_address, listen
 
 __all__ = ["Http2Server"]
@@ -58,6 +59,7 @@ class Http2Server:
         self._on_request = on_request
         self._limits = limits
         self._counts = counts
+        self._unsent_bytes = UnsentBytes(bytes_max=limits.all_unsent_bytes_max, counts=counts)
         self._receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self._listeners: list[asyncio.Server] = []
         self._connections: set[Http2Connection] = set()
@@ -178,6 +180,7 @@ class Http2Server:
         return Http2Connection(
             loop=asyncio.get_running_loop(),
             limits=self._limits,
+            unsent_of_all=self._unsent_bytes,
             receive_buffer=self._receive_buffer,
             too_large_block=self._too_large_block,
             on_request=self._on_request,

@@ -50,7 +50,6 @@ class Stream:
         "receive_window",
         "send_window",
         "stream_id",
-        "unacknowledged_bytes",
     )
 
     def __init__(
@@ -63,9 +62,9 @@ class Stream:
         self.owner: StreamOwner | None = None
         self.send_window = send_window
         self.receive_window = connection.limits.window_bytes
-        self.unacknowledged_bytes = 0
         self.pending: list[bytes | memoryview] = []
         self.pending_bytes = 0
+        """Of a stream that was lost: what was never sent."""
         self.pending_end: bytes | None = None
         """The header block of the trailers that follow what is pending."""
         self.progressed = 0.0

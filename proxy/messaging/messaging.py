@@ -235,8 +235,8 @@ class Messaging(Protocol):
     ) -> ProxyHandle:
         """Keep a message invisible for so long from now on; its handle from now on."""
 
-    async def stored_record(self, handle: ProxyHandle, *, timeout_ms: int) -> MessageRecord | None:
-        """Return the message that is where a handle says, as its broker has it; None when the proxy may not see it.
+    async def stored_record(self, broker_name: str, physical_offset: int, *, timeout_ms: int) -> MessageRecord | None:
+        """Return the message at a place in a broker's log; None when the proxy may not see it.
 
         Raises:
             InvalidRequestError: There is none.

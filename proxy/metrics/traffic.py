@@ -5,7 +5,8 @@
 
 Labels are RocketMQ's. Bytes are those of bodies. A message that is given again counts again.
 Bound: `topics_max` topics, and `pairs_max` pairs of topic and group, have labels of their own, those that come first;
-the others are counted together under OTHER. So a counter never falls while the proxy runs.
+the others are counted together under OTHER, and so are names that no topic can have, which a send without an answer may
+say. So a counter never falls while the proxy runs.
 Cost: one look-up and two additions for each request. Belongs to one event loop.
 Source: BrokerMetricsManager.java, SendMessageProcessor.java, PopMessageProcessor.java, Apache RocketMQ 5.3.
 """
@@ -17,7 +18,7 @@ from enum import StrEnum
 
 import msgspec
 
-from thermocline.remoting.topic_validation import is_system_group, is_system_topic
+from thermocline.remoting.topic_validation import RETRY_TOPIC_CHARACTERS_MAX, is_system_group, is_system_topic
 
 __all__ = ["OTHER", "Protocol", "Traffic", "TrafficCount"]
 
@@ -55,7 +56,7 @@ class Traffic:
         found = self._in.get((protocol, topic, message_type))
         if found is None:
             if topic not in self._topics:
-                if len(self._topics) < self._topics_max:
+                if len(self._topics) < self._topics_max and len(topic) <= RETRY_TOPIC_CHARACTERS_MAX:
                     self._topics.add(topic)
                 else:
                     topic = OTHER

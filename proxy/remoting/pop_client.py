@@ -23,10 +23,9 @@ from thermocline.remoting.bodies import (
     HeartbeatData,
     SubscriptionData,
 )
-from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import LimitCounts
 from thermocline.remoting.errors import BrokerBusyError
-from thermocline.remoting.request_signature import ACCESS_KEY
+from thermocline.remoting.topic_validation import GROUP_CHARACTERS_MAX
 
 __all__ = ["HANDLES_MAX", "PopClient", "PopLimits", "PopTotals"]
 
@@ -69,16 +68,16 @@ class PopClient:
 
     # -- what it is --------------------------------------------------------------------------------------------------
 
-    def heartbeat(self, command: RemotingCommand) -> None:
-        """Take what a heartbeat says.
+    def heartbeat(self, data: HeartbeatData, *, is_signed: bool) -> None:
+        """Take what a heartbeat says, but for groups whose names no broker takes.
 
-        Raises:
-            InvalidRequestError: It cannot be read.
+        `is_signed`: whether the client signed it.
         """
-        data = HeartbeatData.decode(command.body)
-        self.is_signed = ACCESS_KEY in (command.ext_fields or {})
+        self.is_signed = is_signed
         self.client_id = data.client_id
-        self._groups = {each.group_name: each for each in data.consumer_data_set}
+        self._groups = {
+            each.group_name: each for each in data.consumer_data_set if len(each.group_name) <= GROUP_CHARACTERS_MAX
+        }
 
     def leave(self, group: str) -> None:
         """It has left a group, until its heartbeat names it again."""

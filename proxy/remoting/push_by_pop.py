@@ -1,7 +1,8 @@
 """PushByPop: serves classic push consumers by POP, so that one that is stuck holds up its own messages only.
 
     pull                     a POP of that queue; the answer's offsets are positions (pop_queue.py)
-    offset update            acknowledges messages below it; also the one that a pull carries
+    offset update            acknowledges messages below it; also the one that a pull carries. Between a question for
+                             the offset and the first pull it acknowledges nothing
     send-back                a change of the invisible time to the delay of the level, or a dead letter
     list of the consumers    the client itself: it takes all queues, and POP shares out the messages
     question for the offset  goes to the broker; the client is about to begin with the queue
@@ -26,12 +27,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Protocol
 
 import msgspec
 
 from thermocline.client.message_queue import MessageQueue
-from thermocline.proxy.flow import Consumption
+from thermocline.proxy.flow import BrokerSlots, Consumption
 from thermocline.proxy.messaging import Messaging, PopOutcome, PopStatus, pop_outcome, pop_request
 from thermocline.proxy.remoting.client_session import ClientSession
 from thermocline.proxy.remoting.pop_client import HANDLES_MAX, PopClient, PopLimits, PopTotals, wanted
@@ -41,13 +44,14 @@ from thermocline.proxy.remoting.relay import Relay
 from thermocline.remoting.bodies import (
     CustomizedRetryPolicy,
     GetConsumerListByGroupResponseBody,
+    HeartbeatData,
     LockBatchRequestBody,
     ResetOffsetBody,
     SubscriptionData,
 )
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler, LimitCounts
-from thermocline.remoting.errors import MQError, ResponseError
+from thermocline.remoting.errors import InvalidParameterError, MQError, ResponseError
 from thermocline.remoting.headers import (
     ConsumerSendMsgBackRequestHeader,
     GetConsumerListByGroupRequestHeader,
@@ -60,6 +64,7 @@ from thermocline.remoting.headers import (
 from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.request_signature import ACCESS_KEY
 from thermocline.remoting.response_code import ResponseCode
 
 __all__ = ["PopOptions", "PushByPop"]
@@ -76,7 +81,10 @@ longer than its invisible time: a stuck one takes no second share. The next pull
 REFUSED_WAIT_S = 1.0
 """How long a pull waits whose POP the broker has no room for."""
 LAST_UPDATES_S = 1.0
+NAME_CHARACTERS_MAX = 512
+"""Of a queue's topic and broker."""
 ACKS_MAX = 64
+"""Acknowledgements and changes of invisible times at a time at each broker."""
 ORDER_MARK_MS = 600_000
 ORDER_MARKS_MAX = 20_000
 FIRST_RETRY_LEVEL = 3
@@ -92,6 +100,12 @@ class PopOptions(msgspec.Struct, frozen=True, kw_only=True):
     clear_ms: int = 1_000
     """How long the messages of a client that is gone stay invisible."""
     limits: PopLimits = PopLimits()
+
+
+class _End(Protocol):
+    """Ends messages at their broker."""
+
+    def __call__(self, *, timeout_ms: int) -> Awaitable[object]: ...
 
 
 class _Beginning(msgspec.Struct):
@@ -125,7 +139,7 @@ class PushByPop:
         self._clients: dict[Connection, PopClient] = {}
         self._order_marks: dict[str, int] = {}
         self._beginnings: dict[tuple[str, MessageQueue], _Beginning] = {}
-        self._acks = asyncio.Semaphore(ACKS_MAX)
+        self._slots = BrokerSlots(ACKS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -153,11 +167,13 @@ class PushByPop:
 
         Raises:
             BrokerBusyError: Too many bytes of heartbeats are kept.
+            InvalidRequestError: It cannot be read.
         """
         client = self._client(connection)
         self._session_of(connection).keep_heartbeat(command)
-        client.heartbeat(command)
-        return await self._relay.heartbeat(connection, command)
+        data = HeartbeatData.decode(command.body)
+        client.heartbeat(data, is_signed=ACCESS_KEY in (command.ext_fields or {}))
+        return await self._relay.pass_heartbeat(connection, command, data)
 
     async def unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """35: the client leaves a group: what it holds is for the others, once its last offset updates have come, which
@@ -221,7 +237,8 @@ class PushByPop:
         queue = await self._queue(connection, command, header.topic, header.queue_id)
         pulled = self._popped(client, group, queue)
         if pulled is not None:
-            self._acknowledge(group, queue, client.count(pulled.take_below(header.commit_offset)))
+            if not pulled.begins_anew:  # else it is the group's offset, and what the client held is given back
+                self._acknowledge(group, queue, client.count(pulled.take_below(header.commit_offset)))
         elif self._passes(client, group):
             return await self._relay.ask_broker(connection, command)
         return RemotingCommand.response(command)
@@ -429,7 +446,15 @@ class PushByPop:
         return client
 
     async def _queue(self, connection: Connection, command: RemotingCommand, topic: str, queue_id: int) -> MessageQueue:
+        """The queue of a request.
+
+        Raises:
+            InvalidParameterError: No topic or broker has such a long name, by which it would be kept.
+            ResponseError: See `Relay.broker_name`.
+        """
         broker_name = await self._relay.broker_name(self._session_of(connection), command)
+        if max(len(topic), len(broker_name)) > NAME_CHARACTERS_MAX:
+            raise InvalidParameterError("the name of a queue's topic or broker is too long")
         return MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)
 
     def _popped(self, client: PopClient, group: str, queue: MessageQueue) -> PopQueue | None:
@@ -472,29 +497,24 @@ class PushByPop:
     def _acknowledge(self, group: str, queue: MessageQueue, messages: Sequence[Held]) -> None:
         if messages:
             handles = [held.handle for held in messages]
-            self._run(self._messaging.ack_all(handles, topic=queue.topic, group=group, timeout_ms=BROKER_TIMEOUT_MS))
+            end = partial(self._messaging.ack_all, handles, topic=queue.topic, group=group)
+            self._run(self._finish(queue.broker_name, end))
 
     def _give_back(self, group: str, queue: MessageQueue, messages: Sequence[Held]) -> None:
+        change, clear_ms = self._messaging.change_invisible, self._options.clear_ms
         for held in messages:
-            self._run(
-                self._messaging.change_invisible(
-                    held.handle,
-                    topic=queue.topic,
-                    group=group,
-                    invisible_ms=self._options.clear_ms,
-                    timeout_ms=BROKER_TIMEOUT_MS,
-                )
-            )
+            end = partial(change, held.handle, topic=queue.topic, group=group, invisible_ms=clear_ms)
+            self._run(self._finish(queue.broker_name, end))
 
-    def _run(self, work: Awaitable[object]) -> None:
-        task = asyncio.get_running_loop().create_task(self._finish(work))
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _finish(self, work: Awaitable[object]) -> None:
+    async def _finish(self, broker_name: str, end: _End) -> None:
         try:
-            async with self._acks:
-                await work
+            async with self._slots.at(broker_name):
+                await end(timeout_ms=BROKER_TIMEOUT_MS)
         except MQError as error:
             logger.info("messages are not ended, they come again error=%s", error)
 

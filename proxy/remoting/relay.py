@@ -11,6 +11,7 @@ Source: proxy/remoting/activity/*.java, Apache RocketMQ 5.3.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Mapping
 
 from thermocline.proxy.flow import Production
@@ -55,6 +56,8 @@ __all__ = ["Relay"]
 REQUEST_TIMEOUT_MS = 10_000
 HEARTBEAT_TIMEOUT_MS = 2_000
 """Clients wait 3 s."""
+LOOK_UPS_MAX = 512
+"""Topics of a heartbeat, each with a group, whose brokers are looked up; of further ones the routes tell them."""
 POLL_FIELDS = ("suspendTimeoutMillis", "pollTime")
 POLL_MS_MAX = 300_000
 TOPIC_FIELDS = ("topic", "originTopic", "defaultTopic")
@@ -156,14 +159,21 @@ class Relay:
 
     async def heartbeat(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """34: tell every broker that this client uses."""
+        self._session_of(connection).keep_heartbeat(command)
+        return await self.pass_heartbeat(connection, command, HeartbeatData.decode(command.body))
+
+    async def pass_heartbeat(
+        self, connection: Connection, command: RemotingCommand, data: HeartbeatData
+    ) -> RemotingCommand:
+        """Tell every broker that this client uses of a heartbeat that is kept and decoded."""
         session = self._session_of(connection)
-        session.keep_heartbeat(command)
         groups: dict[str, set[str]] = {}
-        for consumer in HeartbeatData.decode(command.body).consumer_data_set:
+        for consumer in data.consumer_data_set:
             for subscription in consumer.subscription_data_set:
                 groups.setdefault(subscription.topic, set()).add(consumer.group_name)
         session.consumer_groups = groups
-        asked = [self._brokers_of(topic, group) for topic, names in groups.items() for group in names]
+        pairs = ((topic, group) for topic, names in groups.items() for group in names)
+        asked = [self._brokers_of(topic, group) for topic, group in itertools.islice(pairs, LOOK_UPS_MAX)]
         for found in await asyncio.gather(*asked):
             session.broker_names.update(dict.fromkeys(found))
         answers = await self._ask_each(session, command, timeout_ms=HEARTBEAT_TIMEOUT_MS)

@@ -14,7 +14,8 @@ Rules
   - `group` is a consumer group: no request without one fits.
   - Messages are sent to `cluster`, and consumers receive from it. They receive from the clusters in `alsoRead`, too:
     messages that are still there when a rule has moved a topic.
-Bound: RULES_MAX rules; DECISIONS_MAX remembered decisions, then all are forgotten.
+Bound: RULES_MAX rules; DECISIONS_MAX remembered decisions, then all are forgotten. Those about names of more than
+REMEMBERED_CHARACTERS_MAX characters in all are not remembered: each remoting client may say any.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ __all__ = ["Decision", "RoutingRule", "Rules", "parse_rules"]
 RULES_MAX = 1_000
 ALSO_READ_MAX = 16
 DECISIONS_MAX = 10_000
+REMEMBERED_CHARACTERS_MAX = 1_000
 NAME_CHARACTERS_MAX = 255
 ANY_ENDING = "*"
 
@@ -108,9 +110,10 @@ class Rules:
         if decision is None:
             found = (each.decision for each in self._conditions if each.holds(topic, group, caller))
             decision = next(found, Decision())
-            if len(self._decisions) >= DECISIONS_MAX:
-                self._decisions.clear()
-            self._decisions[key] = decision
+            if sum(map(len, key)) <= REMEMBERED_CHARACTERS_MAX:
+                if len(self._decisions) >= DECISIONS_MAX:
+                    self._decisions.clear()
+                self._decisions[key] = decision
         return decision
 
     def of_any_group(self, topic: str, caller: Caller) -> list[Decision]:

@@ -131,6 +131,7 @@ class ProxyConfig:
     receiving_bytes_max: int = _setting(256 << 20, "grpcReceivingBytesMax", least=32 << 20)
     """Bytes of requests that are received in part, over all connections."""
     unsent_bytes_max: int = _setting(8 << 20, "grpcUnsentBytesPerConnectionMax", least=1 << 20)
+    all_unsent_bytes_max: int = _setting(1 << 30, "grpcUnsentBytesMax", least=16 << 20)
     clients_max: int = _setting(50_000, "grpcClientsMax", least=1)
     client_names_max: int = _setting(1_024, "grpcTopicsPerClientMax", least=1)
     client_settings_bytes_max: int = _setting(128 << 20, "grpcSettingsBytesMax", least=1)
@@ -262,6 +263,7 @@ class ProxyConfig:
             header_list_bytes_max=self.metadata_bytes_max,
             header_block_bytes_max=2 * self.metadata_bytes_max,
             unsent_bytes_max=self.unsent_bytes_max,
+            all_unsent_bytes_max=self.all_unsent_bytes_max,
             idle_ms=self.idle_ms,
         )
 

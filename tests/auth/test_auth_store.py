@@ -10,6 +10,7 @@ import pytest
 from tests.auth.broker_with_users import entry
 from thermocline.auth.actions import Action
 from thermocline.auth.auth_store import AuthStore
+from thermocline.auth.plain_acl import Account
 from thermocline.auth.policies import Decision, Policy, PolicyType
 from thermocline.auth.resources import parse_resource
 from thermocline.auth.users import UserStatus, UserType
@@ -91,6 +92,24 @@ async def test_what_cannot_be_written_is_taken_back() -> None:
     with pytest.raises(UnavailableError):
         await file.store.delete_user("alice")
     assert file.store.now == before == file.reopened().now
+
+
+async def test_a_user_of_an_older_file_is_never_there_without_its_policies() -> None:
+    """A start that ends between the two would leave it so for ever: the next one passes over users that exist."""
+    file = File()
+    saved: list[dict[str, bool]] = []
+
+    async def save() -> None:
+        state = file.store.now
+        saved.append({user.username: user.subject in state.acls for user in state.users.values()})
+
+    file.store = AuthStore(save)
+    accounts = [
+        Account(texts={"accessKey": name, "secretKey": "12345678"}, lists={"topicPerms": ["orders=PUB"]})
+        for name in ("alice", "bob")
+    ]
+    await file.store.create_accounts(accounts)
+    assert saved == [{"alice": True}, {"alice": True, "bob": True}]
 
 
 async def test_what_is_not_valid_is_refused_in_the_official_words() -> None:

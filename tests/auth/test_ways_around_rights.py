@@ -118,6 +118,33 @@ async def test_a_group_does_not_pop_what_comes_back_to_another_one(tmp_path: Pat
         assert not popped.body
 
 
+@pytest.mark.parametrize(
+    ("code", "field"),
+    [
+        (RequestCode.SEND_MESSAGE, "topic"),
+        (RequestCode.SEND_MESSAGE_V2, "b"),
+        (RequestCode.SEND_BATCH_MESSAGE, "b"),
+    ],
+)
+def test_a_send_to_a_retry_topic_needs_a_right_to_its_group_alone(code: RequestCode, field: str) -> None:
+    command = RemotingCommand.request(code, ext_fields={field: "%RETRY%orders"})
+    (right,) = RULES[code].rights(command, CLUSTER)
+    assert (right.resource.key, right.actions) == ("Group:orders", (Action.PUB, Action.SUB))
+    assert needed(code, **{field: "orders"}) == ["Pub Topic:orders"]
+
+
+async def test_a_consumer_sends_to_the_retry_topic_of_its_own_group(tmp_path: Path) -> None:
+    """As Java's does: a message of an ordered group that was tried often enough, else it is tried for ever."""
+    async with broker_with_users(tmp_path) as broker:
+        await broker.add_user(ALICE, entry("Group:GroupA", Action.SUB), entry("Topic:TopicA", Action.SUB))
+        for group, code in (("GroupA", ResponseCode.SUCCESS), ("GroupB", NO_PERMISSION)):
+            await broker.process._parts.tables.topics.ensure(f"%RETRY%{group}", queue_count=1)
+            sent = await broker.ask(
+                RequestCode.SEND_MESSAGE_V2, user=ALICE, fields={**SEND, "b": f"%RETRY%{group}"}, body=b"again"
+            )
+            assert sent.code == code, sent.remark
+
+
 # -- producers' groups -------------------------------------------------------------------------------------------------
 
 

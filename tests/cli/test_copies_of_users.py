@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import pytest
 
 from thermocline.cli.common.application import Application
 from thermocline.cli.main import run
-from thermocline.remoting.bodies.auth import AclInfo, UserInfo
+from thermocline.remoting.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 
 
 @pytest.fixture
@@ -42,3 +42,25 @@ def test_a_name_that_is_not_there_is_an_error_and_nothing_is_copied(
     assert {name for name, _, _ in admin.method_calls} <= {"users", "acls"}
     assert run([command, "copy", "alice", *at]) == 0
     assert "alice to broker-b" in capsys.readouterr().out
+
+
+def test_a_disabled_user_is_disabled_from_its_first_moment(admin: Mock) -> None:
+    """Its key may have leaked: a copy that ends half-way must not leave it enabled."""
+    bob = UserInfo(username="bob", password="key", user_type="Normal", user_status="disable")
+    admin.users.side_effect = lambda broker: {broker: [bob] if broker == "broker-a" else []}
+    assert run(["user", "copy", "--from", "broker-a", "--to", "broker-b"]) == 0
+    (made,) = [each for each in admin.method_calls if each[0] != "users"]
+    assert made == call.create_user("bob", "key", user_type="Normal", user_status="disable", broker="broker-b")
+
+
+def test_policies_are_copied_at_once(admin: Mock) -> None:
+    """An allowed prefix must not count without the names that are denied."""
+    entries = [
+        PolicyEntryInfo(resource="Topic:orders*", actions=["Pub"], decision="Allow"),
+        PolicyEntryInfo(resource="Topic:orders-secret", actions=["All"], decision="Deny"),
+    ]
+    alice = AclInfo(subject="User:alice", policies=[PolicyInfo(policy_type="Custom", entries=entries)])
+    admin.acls.return_value = {"broker-a": [alice]}
+    assert run(["acl", "copy", "--from", "broker-a", "--to", "broker-b"]) == 0
+    (made,) = [each for each in admin.method_calls if each[0] != "acls"]
+    assert made == call.copy_acl(alice, broker="broker-b")

@@ -263,7 +263,7 @@ async def test_a_transaction_of_another_topic_cannot_be_ended(proxy: ProxyUnderT
         transaction_id=entry.transaction_id,
         resolution=enums.TransactionResolution.COMMIT,
     )
-    assert await code_of(proxy, "EndTransaction", request, signed(thief)) == Code.INTERNAL_SERVER_ERROR
+    assert await code_of(proxy, "EndTransaction", request, signed(thief)) == Code.INVALID_TRANSACTION_ID
     request.topic.name = "Secret"
     assert await code_of(proxy, "EndTransaction", request, signed(thief)) == Code.UNAUTHORIZED
     assert await code_of(proxy, "EndTransaction", request, signed(owner)) == Code.OK

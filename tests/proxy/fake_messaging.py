@@ -26,14 +26,19 @@ from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 
 
 def handle_at(
-    pop_time_ms: int, *, invisible_ms: int = 60_000, offset: int = 7, physical_offset: int = 99
+    pop_time_ms: int,
+    *,
+    invisible_ms: int = 60_000,
+    offset: int = 7,
+    physical_offset: int = 99,
+    broker_name: str = "broker-a",
 ) -> ProxyHandle:
     receipt = ReceiptHandle(
         start_offset=QueueOffset(offset),
         pop_time_ms=pop_time_ms,
         invisible_ms=invisible_ms,
         revive_queue_id=0,
-        broker_name="broker-a",
+        broker_name=broker_name,
         queue_id=1,
         queue_offset=QueueOffset(offset),
     )
@@ -128,10 +133,16 @@ class FakeMessaging:
         if self.gate is not None:
             await self.gate
         self._ask("change", invisible_ms)
-        return handle_at(self.now_ms[0], invisible_ms=invisible_ms, offset=int(handle.receipt.queue_offset))
+        receipt = handle.receipt
+        return handle_at(
+            self.now_ms[0],
+            invisible_ms=invisible_ms,
+            offset=int(receipt.queue_offset),
+            broker_name=receipt.broker_name,
+        )
 
-    async def stored_record(self, handle: ProxyHandle, *, timeout_ms: int) -> None:
-        self._ask("stored_record", handle)
+    async def stored_record(self, broker_name: str, physical_offset: int, *, timeout_ms: int) -> None:
+        self._ask("stored_record", physical_offset)
 
     async def send_back_dead(
         self, handle: ProxyHandle, *, topic: str, group: str, message_id: str, timeout_ms: int

@@ -134,6 +134,8 @@ class GrpcPeer:
         self._answers: dict[int, RpcAnswer] = {}
         self._next_id = 1
         self._task: asyncio.Task[None] | None = None
+        self.takes = True
+        """Whether it widens its windows by what it has read."""
 
     async def __aenter__(self) -> Self:
         await self._peer.__aenter__()
@@ -225,7 +227,7 @@ class GrpcPeer:
             answer = self._answers.get(frame.stream_id)
             if frame.type == FrameType.DATA:
                 for stream_id in (0, frame.stream_id):
-                    if frame.payload:
+                    if frame.payload and self.takes:
                         size = struct.pack(">I", len(frame.payload))
                         self._peer.send(FrameType.WINDOW_UPDATE, 0, stream_id, size)
             if answer is None:

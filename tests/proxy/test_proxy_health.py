@@ -26,7 +26,8 @@ from tests.proxy.proxy_under_test import (
 from tests.waiting import until
 from thermocline.client.testing import FakeBroker
 from thermocline.proxy import proxy_health
-from thermocline.proxy.grpc.messages import Code
+from thermocline.proxy.grpc.messages import SERVICE, Code
+from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.settings import TlsConfig
 
 
@@ -35,6 +36,18 @@ def broker() -> Iterator[FakeBroker]:
     with FakeBroker(auto_create_topics=False) as running:
         make_topics(running)
         yield running
+
+
+async def test_many_questions_for_health_ask_the_name_server_once(broker: FakeBroker) -> None:
+    """Every client may send them, without any right."""
+    code = RequestCode.GET_BROKER_CLUSTER_INFO
+    async with proxy_before(broker, report_interval_ms=0) as proxy:
+        before = len(broker.requests(code, broker_name="namesrv"))
+        check = b"\x0a" + bytes([len(SERVICE)]) + SERVICE.encode()
+        asked = [proxy.peer.open("/grpc.health.v1.Health/Check", check)[1] for _ in range(50)]
+        for answer in asked:
+            assert (await proxy.peer.done(answer)).payloads() == [b"\x08\x01"]
+        assert len(broker.requests(code, broker_name="namesrv")) - before == 1
 
 
 async def figures(proxy: ProxyUnderTest) -> dict[str, float]:

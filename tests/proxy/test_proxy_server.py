@@ -14,6 +14,7 @@ from tests.proxy.http2_peer import GrpcPeer
 from tests.proxy.proxy_under_test import consumer_settings, make_topics, message, proxy_before, seconds, send_request
 from tests.waiting import until
 from thermocline.client.testing import FakeBroker
+from thermocline.proxy import proxy_health
 from thermocline.proxy.grpc.messages import SERVICE, Code
 from thermocline.remoting.errors import SettingError
 from thermocline.remoting.settings import TlsConfig
@@ -77,7 +78,8 @@ async def test_certificates_that_cannot_be_used_end_the_start(broker: FakeBroker
             pass
 
 
-async def test_readiness_is_that_of_the_cluster() -> None:
+async def test_readiness_is_that_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy_health, "PROBE_AGE_S", 0.0)
     named = b"\x0a" + bytes((len(SERVICE),)) + SERVICE.encode()
     with FakeBroker() as alone:
         async with proxy_before(alone) as proxy:

@@ -182,18 +182,24 @@ class RpcCall:
         if not self.stream.is_headed:
             self.stream.send_headers(HEAD_BLOCK)
 
-    def write(self, message: bytes) -> None:
-        """Send one message of a streamed answer. Lost when the stream is; `drain` tells."""
+    def write(self, message: bytes) -> int:
+        """Send one message of a streamed answer; its bytes on the stream. Lost when the stream is; `drain` tells."""
         self.begin()
         self.stream.send_data(PREFIX.pack(0, len(message)) + message)
+        return PREFIX.size + len(message)
 
-    async def drain(self) -> None:
-        """Wait until the client has taken most of what was written.
+    async def drain(self, *, pending_bytes_max: int = STREAM_PENDING_BYTES_MAX) -> None:
+        """Wait until no more than so much of what was written waits for the client's windows.
 
         Raises:
             ConnectionLostError: It is gone.
         """
-        await self.stream.drain(pending_bytes_max=STREAM_PENDING_BYTES_MAX)
+        await self.stream.drain(pending_bytes_max=pending_bytes_max)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What was written and not sent; of a stream that is lost, then."""
+        return self.stream.pending_bytes
 
     # -- the stream's calls ------------------------------------------------------------------------------------------
 

@@ -7,14 +7,16 @@ waits for the broker. With `auto_renew` the messages' handles are renewed while 
 from another proxy may receive before it sends its settings here: the Go client sends them five minutes later.
 
 A client that cancels, or is lost, while the broker has messages for it gets none: they become visible after
-GIVE_BACK_MS. The same where the client may not receive any more. Bounds: polls of all clients, polls of one client,
-and handles held.
+GIVE_BACK_MS. The same where the client may not receive any more. So do messages of an answer that was cut off before
+they were sent, as far as the proxy knows: what was sent counts as delivered.
+Bounds: polls of all clients, polls of one client, and handles held.
 Source: ReceiveMessageActivity.java, ReceiveMessageResponseStreamWriter.java, Apache RocketMQ 5.3.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from thermocline.proxy.clients import ClientKind, ProxyClient
@@ -32,7 +34,7 @@ from thermocline.proxy.grpc.service.validation import (
     check_topic_name,
     read_subscription,
 )
-from thermocline.proxy.messaging import PopStatus
+from thermocline.proxy.messaging import HeldMessage, PopStatus
 from thermocline.proxy.metrics import Protocol
 from thermocline.remoting.bodies import SubscriptionData, SubscriptionGroupConfig
 from thermocline.remoting.errors import BrokerBusyError, ConnectionLostError, MQError
@@ -225,36 +227,63 @@ class Receiving:
     ) -> None:
         app = self._app
         _write(call, status=status(Code.OK))
-        for place, message in enumerate(outcome.messages):
-            try:
+        written: list[int] = []
+        try:
+            for message in outcome.messages:
                 await call.drain()
-            except (ConnectionLostError, asyncio.CancelledError):
-                unsent = ReceiveOutcome(status=outcome.status, messages=outcome.messages[place:])
-                self._give_back(unsent, topic, group)
-                raise
-            if is_renewed:
-                app.handles.hold(
-                    context.client_id,
-                    group,
+                delivered = to_message(message, topic=topic, receipt_handle=message.handle.text())
+                written.append(_write(call, message=delivered))
+                if is_renewed:
+                    app.handles.hold(
+                        context.client_id,
+                        group,
+                        topic,
+                        message.message_id,
+                        message.handle,
+                        reconsume_times=message.reconsume_times,
+                    )
+                app.traffic.received(
+                    Protocol.GRPC,
                     topic,
-                    message.message_id,
-                    message.handle,
-                    reconsume_times=message.reconsume_times,
+                    group,
+                    is_retry=bool(message.handle.receipt.retry_flag),
+                    count=1,
+                    size_bytes=len(message.record.body),
                 )
-            _write(call, message=to_message(message, topic=topic, receipt_handle=message.handle.text()))
-            app.traffic.received(
-                Protocol.GRPC,
-                topic,
-                group,
-                is_retry=bool(message.handle.receipt.retry_flag),
-                count=1,
-                size_bytes=len(message.record.body),
-            )
-        if app.traces is not None:
-            app.traces.delivered(outcome.messages, group=group)
+            if app.traces is not None:
+                app.traces.delivered(outcome.messages, group=group)
+            await call.drain(pending_bytes_max=0)
+        except (ConnectionLostError, asyncio.CancelledError):
+            first = len(written)
+            if call.is_canceled:  # else the proxy stops, and what was written may still be sent
+                first -= _count_unsent(written, call.unsent_bytes)
+            app.background.start(self._take_back(context, outcome.messages[first:], topic=topic, group=group))
+            raise
+
+    async def _take_back(
+        self, context: RequestContext, unsent: Sequence[HeldMessage], *, topic: str, group: str
+    ) -> None:
+        """Let messages that have not left the proxy become visible soon, and renew them no more."""
+        app = self._app
+        for message in unsent:
+            taken = await app.handles.take(context.client_id, group, message.message_id, message.handle)
+            message.handle = taken.handle
+        await app.consumption.give_back(unsent, topic=topic, group=group, invisible_ms=GIVE_BACK_MS)
 
 
-def _write(call: RpcCall, **content: Any) -> None:
+def _count_unsent(sizes_bytes: Sequence[int], unsent_bytes: int) -> int:
+    """How many of the last pieces that were written are sent in part, or not at all, when so many bytes are unsent."""
+    count = 0
+    for size_bytes in reversed(sizes_bytes):
+        if unsent_bytes <= 0:
+            break
+        unsent_bytes -= size_bytes
+        count += 1
+    return count
+
+
+def _write(call: RpcCall, **content: Any) -> int:
+    """Write a part of the answer; its bytes on the stream."""
     if "status" in content:
         call.code = content["status"].code
-    call.write(messages.ReceiveMessageResponse(**content).SerializeToString())
+    return call.write(messages.ReceiveMessageResponse(**content).SerializeToString())

@@ -55,8 +55,11 @@ class Transactions:
         check_topic_name(topic)
         if not request.transaction_id.strip():
             raise CodeError(Code.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
+        handle = TransactionHandle.parse(request.transaction_id)
+        if context.permit is not None:
+            await self._check_topic(handle, topic, timeout_ms=app.timeout_ms(call))
         await app.messaging.end_transaction(
-            TransactionHandle.parse(request.transaction_id),
+            handle,
             topic=topic,
             producer_group=topic,
             message_id=request.message_id,
@@ -65,6 +68,23 @@ class Transactions:
             timeout_ms=app.timeout_ms(call),
         )
         return messages.EndTransactionResponse(status=status(Code.OK))
+
+    async def _check_topic(self, handle: TransactionHandle, topic: str, *, timeout_ms: int) -> None:
+        """Pass a handle of a half message for this topic, to which alone the client has proved its right.
+
+        A handle is a text of the client's. A broker ends what a proxy names by the proxy's rights, and compares the
+        producer group alone; that of a remoting producer may have a topic's name, and messages of other topics. Where
+        the proxy may not view the message, it is no super user, and its own rights count.
+
+        Raises:
+            CodeError: It is of another topic, or of none.
+            MQError: See `Messaging`.
+        """
+        record = await self._app.messaging.stored_record(
+            handle.broker_name, handle.physical_offset, timeout_ms=timeout_ms
+        )
+        if record is not None and record.property_text(PropertyName.REAL_TOPIC) != topic:
+            raise CodeError(Code.INVALID_TRANSACTION_ID, "the transaction id names a message of another topic")
 
     def transaction_checked(self, check: TransactionCheck) -> None:
         """Pass a broker's question to a producer."""

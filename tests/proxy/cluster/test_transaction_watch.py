@@ -10,7 +10,7 @@ from tests.virtual_loop import run_virtually
 from thermocline.proxy.cluster.transaction_watch import TransactionWatch
 from thermocline.proxy.messaging import TopicQueues
 from thermocline.remoting.bodies import HeartbeatData
-from thermocline.remoting.errors import MQError, RequestTimeoutError, UnavailableError
+from thermocline.remoting.errors import MQError, RequestTimeoutError, TopicNotFoundError, UnavailableError
 
 A, B = "broker-a:1", "broker-b:1"
 
@@ -22,6 +22,8 @@ class Brokers:
         self.told: list[tuple[str, str, str]] = []
         self.brokers = ["broker-a", "broker-b"]
         self.failure: MQError | None = None
+        self.look_ups: dict[str, MQError] = {}
+        """Topics that cannot be looked up now, and why."""
         self.frozen = ""
         self.watch = TransactionWatch(
             client_id="proxy",
@@ -37,6 +39,8 @@ class Brokers:
         return sorted(told)
 
     async def _topic_queues(self, topic: str) -> TopicQueues:
+        if topic in self.look_ups:
+            raise self.look_ups[topic]
         return topic_queues(topic, *self.brokers)
 
     async def _send_heartbeat(self, address: str, body: bytes) -> None:
@@ -86,6 +90,37 @@ def test_a_broker_that_the_topic_has_left_is_told_that_the_group_has() -> None:
         brokers.brokers = ["broker-b"]
         await asyncio.sleep(10)
         assert brokers.take() == [("heartbeat", B, "G"), ("unregister", A, "G")]
+
+    run(case)
+
+
+def test_a_group_whose_topic_was_deleted_is_unregistered() -> None:
+    """Silent, it would have the broker close the connection of all clients."""
+
+    async def case(brokers: Brokers) -> None:
+        brokers.watch.add("G", "T")
+        await asyncio.sleep(1)
+        brokers.take()
+        brokers.look_ups["T"] = TopicNotFoundError(topic="T")
+        await asyncio.sleep(10)
+        assert brokers.take() == [("unregister", A, "G"), ("unregister", B, "G")]
+        await asyncio.sleep(10)
+        assert brokers.take() == []
+        del brokers.look_ups["T"]
+        await asyncio.sleep(10)
+        assert brokers.take() == [("heartbeat", A, "G"), ("heartbeat", B, "G")]
+
+    run(case)
+
+
+def test_a_group_whose_topic_cannot_be_looked_up_stays_announced_where_it_was() -> None:
+    async def case(brokers: Brokers) -> None:
+        brokers.watch.add("G", "T")
+        await asyncio.sleep(1)
+        brokers.take()
+        brokers.look_ups["T"] = UnavailableError("no name server")
+        await asyncio.sleep(10)
+        assert brokers.take() == [("heartbeat", A, "G"), ("heartbeat", B, "G")]
 
     run(case)
 

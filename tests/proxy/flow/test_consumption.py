@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from tests.proxy.fake_messaging import FakeMessaging, handle_at, topic_queues
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage
 from thermocline.proxy.flow import Consumption, NoPlaceError, NoQueueError, ReceiveOutcome
-from thermocline.proxy.messaging import HeldMessage, PopOutcome, PopStatus
+from thermocline.proxy.messaging import HeldMessage, PopOutcome, PopStatus, ProxyHandle
 from thermocline.remoting.bodies.subscription import parse_subscription
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
@@ -82,6 +85,28 @@ async def test_a_message_that_was_tried_too_often_goes_to_the_dead_letters() -> 
     outcome = await receives.receive()
     assert [message.message_id for message in outcome.messages] == ["m2"]
     assert receives.messaging.asked[1:] == [("dead", "m1"), ("ack", handle_at(0, offset=1))]
+
+
+class Slow(FakeMessaging):
+    """Stores no copy before it is asked for two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._both = asyncio.Barrier(2)
+
+    async def send_back_dead(self, handle: ProxyHandle, **more: Any) -> None:
+        async with self._both:
+            await super().send_back_dead(handle, **more)
+
+
+async def test_dead_letters_go_side_by_side() -> None:
+    """Meanwhile the time of the messages for the client goes by."""
+    messaging = Slow()
+    receives = Receives(held(1, reconsume_times=3), held(2, reconsume_times=3), held(3))
+    messaging.popped = receives.messaging.popped
+    receives.messaging, receives.consumption = messaging, Consumption(messaging)
+    outcome = await asyncio.wait_for(receives.receive(), timeout=60)
+    assert [message.message_id for message in outcome.messages] == ["m3"]
 
 
 async def test_a_broker_that_fails_to_bury_a_message_keeps_it_and_the_rest_is_delivered() -> None:

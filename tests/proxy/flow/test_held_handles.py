@@ -1,4 +1,7 @@
-"""Receipt handles that are renewed: when, for how long, for whom, and how that ends."""
+"""Receipt handles that are renewed: when, for how long, for whom, and how that ends.
+
+Covers `proxy/flow/broker_slots.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import pytest
 
 from tests.proxy.fake_messaging import FakeMessaging, handle_at
 from thermocline.proxy.flow import HeldHandles, RenewalRules, retry_delay_ms
-from thermocline.proxy.flow.held_handles import DUE_SPARE_MAX, RENEWAL_MS
+from thermocline.proxy.flow.held_handles import DUE_SPARE_MAX, RENEWAL_MS, RENEWALS_MAX
 from thermocline.proxy.messaging import HandleExpiredError
 from thermocline.remoting.bodies import ExponentialRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig
 from thermocline.remoting.errors import BrokerBusyError, InvalidRequestError, UnavailableError
@@ -64,6 +67,30 @@ async def test_a_handle_is_renewed_shortly_before_its_time_is_over_for_longer_an
     ]
 
 
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, -20_000, 3_600_000])
+async def test_the_brokers_clock_may_differ(ahead_ms: int) -> None:
+    """As after a step of either clock: what counts is how long ago the handle came."""
+    holding = Holding()
+    first = handle_at(1_000_000 + ahead_ms)
+    holding.handles.hold("c", "g", "T", "m7", first, reconsume_times=0)
+    assert await holding.pass_ms(49_999) == 0
+    assert await holding.pass_ms(1) == 1
+    assert holding.messaging.asked == [("change", 60_000)]
+    taken = await holding.handles.take("c", "g", "m7", first)
+    taken.check_fresh(1 << 60)
+
+
+async def test_what_a_client_has_had_for_too_long_is_over() -> None:
+    holding = Holding()
+    holding.hold()
+    holding.now_ms[0] += 60_000  # with no look in between
+    taken = await holding.handles.take("c", "g", "m7", handle_at(1_000_000))
+    with pytest.raises(HandleExpiredError):
+        taken.check_fresh(0)
+    with pytest.raises(HandleExpiredError):
+        (await holding.handles.take("c", "g", "m7", handle_at(1_000_000))).check_fresh(1_060_000)
+
+
 async def test_the_first_handle_of_a_delivery_finds_the_present_one() -> None:
     holding = Holding()
     holding.hold()
@@ -113,6 +140,20 @@ async def test_a_delivery_whose_end_was_not_confirmed_is_held_on() -> None:
     holding.is_listening = False
     holding.handles.put_back(again)
     assert len(holding.handles) == 0
+
+
+async def test_a_broker_that_does_not_answer_holds_up_no_renewal_at_another() -> None:
+    holding = Holding(RenewalRules())
+    holding.messaging.gate = asyncio.get_running_loop().create_future()
+    for offset in range(RENEWALS_MAX + 1):
+        holding.hold(offset)
+    await holding.pass_ms(50_000)
+    holding.messaging.gate = None  # of what is under way alone
+    other = handle_at(1_050_000, broker_name="broker-b")
+    holding.handles.hold("c", "g", "T", "m", other, reconsume_times=0)
+    assert await holding.pass_ms(50_000) == 1
+    assert holding.messaging.asked == [("change", 60_000)]
+    await asyncio.wait_for(holding.handles.take("c", "g", "m", other), timeout=60)
 
 
 async def test_a_failed_renewal_is_tried_again_so_often_and_then_given_up() -> None:

@@ -1,6 +1,7 @@
 """An HTTP/2 server: what RFC 9113 wants, what hostile clients do, and what ends.
 
-Covers `proxy/http2/server.py`, `proxy/http2/stream.py`, `proxy/http2/frames.py` and `proxy/http2/limits.py`.
+Covers `proxy/http2/server.py`, `proxy/http2/stream.py`, `proxy/http2/frames.py`, `proxy/http2/limits.py` and
+`proxy/http2/unsent_bytes.py`.
 """
 
 from __future__ import annotations
@@ -150,6 +151,81 @@ async def test_an_answer_waits_for_the_clients_windows() -> None:
         assert ping.type == FrameType.PING
         peer.send(FrameType.WINDOW_UPDATE, 0, 1, struct.pack(">I", 100))
         assert await body_of(peer, 1) == b"abcdef"
+
+
+async def test_streams_that_wait_for_their_own_windows_cost_nothing_per_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client may widen the connection's window, or one stream's, a byte at a time, with thousands closed."""
+    looks: list[int] = []
+    pump_stream = connection.Http2Connection._pump_stream
+
+    def counted(each: connection.Http2Connection, stream: Stream) -> None:
+        looks.append(stream.stream_id)
+        pump_stream(each, stream)
+
+    monkeypatch.setattr(connection.Http2Connection, "_pump_stream", counted)
+    closed = encode_settings({Setting.INITIAL_WINDOW_SIZE: 0})
+    streams, frames = range(1, 201, 2), 1_000
+    async with echo_server() as echo, peer_of(echo, settings=closed) as peer:
+        for stream_id in streams:
+            peer.send(FrameType.HEADERS, END_HEADERS, stream_id, REQUEST)
+            peer.send(FrameType.DATA, END_STREAM, stream_id, b"answer")
+        for _ in range(frames):
+            peer.send(FrameType.WINDOW_UPDATE, 0, 0, struct.pack(">I", 1))
+            peer.send(FrameType.WINDOW_UPDATE, 0, 1, struct.pack(">I", 1))
+        assert await body_of(peer, 1) == b"answer"
+        peer.send(FrameType.SETTINGS, 0, 0, encode_settings({Setting.INITIAL_WINDOW_SIZE: 100})[9:])
+        assert await body_of(peer, streams[-1]) == b"answer"
+        assert len(looks) <= 10 * len(streams)
+
+
+async def test_answers_that_no_client_takes_are_bounded_over_all_connections() -> None:
+    """A client may keep its windows closed, and open thousands of streams."""
+    closed = encode_settings({Setting.INITIAL_WINDOW_SIZE: 0})
+    body = bytes(16_000)
+    async with (
+        echo_server(replace(LIMITS, all_unsent_bytes_max=20 * len(body))) as echo,
+        peer_of(echo, settings=closed) as slow,
+        peer_of(echo, settings=closed) as greedy,
+    ):
+        slow.send(FrameType.HEADERS, END_HEADERS, 1, REQUEST)
+        slow.send(FrameType.DATA, END_STREAM, 1, body)
+        await slow.read_until(FrameType.HEADERS)
+        for stream_id in range(1, 51, 2):
+            greedy.send(FrameType.HEADERS, END_HEADERS, stream_id, REQUEST)
+            greedy.send(FrameType.DATA, END_STREAM, stream_id, body)
+        await until(lambda: echo.server.connection_count == 1)
+        assert echo.counts.totals == {"grpcUnsentBytesMax": 1}
+        slow.send(FrameType.WINDOW_UPDATE, 0, 1, struct.pack(">I", len(body)))
+        assert await body_of(slow, 1) == body
+
+
+async def test_answers_that_are_taken_do_not_add_up() -> None:
+    closed = encode_settings({Setting.INITIAL_WINDOW_SIZE: 0})
+    body = bytes(4_000)
+    async with (
+        echo_server(replace(LIMITS, all_unsent_bytes_max=3 * len(body))) as echo,
+        peer_of(echo, settings=closed) as peer,
+        peer_of(echo, settings=closed) as cancelling,
+    ):
+        for stream_id in range(1, 21, 2):
+            for each in (peer, cancelling):
+                each.send(FrameType.HEADERS, END_HEADERS, stream_id, REQUEST)
+                each.send(FrameType.DATA, END_STREAM, stream_id, body)
+                await each.read_until(FrameType.HEADERS)
+            peer.send(FrameType.WINDOW_UPDATE, 0, stream_id, struct.pack(">I", len(body)))
+            cancelling.send(FrameType.RST_STREAM, 0, stream_id, struct.pack(">I", ErrorCode.CANCEL))
+            assert await body_of(peer, stream_id) == body
+        assert not echo.counts.totals
+
+
+async def test_windows_that_change_again_and_again_end_the_connection() -> None:
+    """Each change counts for all open streams (CVE-2019-9515)."""
+    silent = headers_block(request_headers("/silent", {}, timeout_ms=None))
+    async with echo_server(replace(LIMITS, resets_max=50)) as echo, peer_of(echo) as peer:
+        peer.send(FrameType.HEADERS, END_HEADERS | END_STREAM, 1, silent)
+        for number in range(60):
+            peer.send(FrameType.SETTINGS, 0, 0, encode_settings({Setting.INITIAL_WINDOW_SIZE: number})[9:])
+        assert await peer.error_code() == ErrorCode.ENHANCE_YOUR_CALM
 
 
 async def test_a_large_answer_is_cut_into_frames_and_a_large_request_gets_windows() -> None:

@@ -18,6 +18,8 @@ from thermocline.proxy.grpc.calls import Method, MethodKind, ReceivedBytes, RpcC
 from thermocline.proxy.http2 import Http2Limits, Stream
 from thermocline.proxy.http2.connection import RECEIVE_BYTES, Http2Connection
 from thermocline.proxy.http2.frames import PREFACE, FrameType, encode_frame, encode_settings
+from thermocline.proxy.http2.unsent_bytes import UnsentBytes
+from thermocline.remoting.connections import LimitCounts
 
 REQUEST = headers_block(request_headers("/test/Echo", {"x-mq-client-id": "c"}, timeout_ms=1_000))
 TALK = headers_block(request_headers("/test/Talk", {}, timeout_ms=None))
@@ -79,6 +81,7 @@ class Fuzzed:
         self.connection = Http2Connection(
             loop=asyncio.get_running_loop(),
             limits=Http2Limits(streams_max=8, window_bytes=1 << 17, resets_max=50),
+            unsent_of_all=UnsentBytes(bytes_max=1 << 20, counts=LimitCounts()),
             receive_buffer=self.buffer,
             too_large_block=b"",
             on_request=on_request,

@@ -54,6 +54,13 @@ def test_names_beyond_the_bound_are_counted_together() -> None:
     assert sorted(given) == [(OTHER, OTHER, 98), ("topic-0", "group-0", 1), ("topic-0", "group-1", 1)]
 
 
+def test_a_name_that_no_topic_can_have_gets_no_label() -> None:
+    """A send that is not answered may name it, and it may be as long as a frame."""
+    traffic = Traffic(topics_max=2, pairs_max=2)
+    traffic.sent(Protocol.REMOTING, "x" * 256, "normal", count=1, size_bytes=1)
+    assert [labels["topic"] for labels, _ in traffic.series_in()] == [OTHER]
+
+
 def test_no_label_at_all() -> None:
     traffic = Traffic(topics_max=0, pairs_max=0)
     traffic.sent(Protocol.GRPC, "Orders", "normal", count=1, size_bytes=1)

@@ -5,7 +5,7 @@ Covers `proxy/messaging/pop_requests.py`, `proxy/remoting/pop_client.py`, `proxy
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -13,10 +13,13 @@ from tests.proxy.proxy_under_test import make_topics, proxy_before
 from tests.proxy.remoting.remoting_peer import GROUP, Client, client_of, heartbeat, send_fields
 from tests.waiting import until
 from thermocline.client.testing import FakeBroker
+from thermocline.proxy.remoting import push_by_pop
 from thermocline.remoting.bit_set import decode_bit_set
 from thermocline.remoting.bodies import (
     BatchAckMessageRequestBody,
+    ConsumerData,
     GetConsumerListByGroupResponseBody,
+    HeartbeatData,
     LockBatchRequestBody,
     MessageQueue,
 )
@@ -50,11 +53,18 @@ async def begin(client: Client, *, client_id: str = "one") -> None:
     await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, **QUEUE)
 
 
-async def pull(client: Client, position: int, *, done: int | None = None, wait_ms: int = 0) -> RemotingCommand:
+async def pull(
+    client: Client,
+    position: int,
+    *,
+    done: int | None = None,
+    wait_ms: int = 0,
+    queue: Mapping[str, object] = QUEUE,
+) -> RemotingCommand:
     flags = (1 if done is not None else 0) | (2 if wait_ms else 0)
     return await client.ask(
         RequestCode.PULL_MESSAGE,
-        **QUEUE,
+        **queue,
         queueOffset=position,
         maxMsgNums=32,
         sysFlag=flags,
@@ -192,6 +202,21 @@ async def test_offset_updates_behind_the_goodbye_count(broker: FakeBroker) -> No
         assert not broker.requests(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
 
 
+async def test_an_offset_update_before_the_first_pull_acknowledges_nothing(broker: FakeBroker) -> None:
+    """A client that begins anew with a queue, as after a route without it, reports the group's offset as its own before
+    it pulls. What it had before it never consumed: it dropped that with the queue."""
+    async with proxy_before(broker) as proxy, client_of(proxy) as client:
+        await begin(client)
+        await send(client, 3)
+        assert bodies(await pull(client, 0)) == [0, 1, 2]
+        await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, **QUEUE)
+        answer = await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **QUEUE, commitOffset=3)
+        assert answer.code == ResponseCode.SUCCESS
+        await pull(client, 3)
+        await until(lambda: len(broker.requests(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)) == 3)
+        assert not acknowledged(broker)
+
+
 async def test_a_group_begins_where_its_first_client_does(broker: FakeBroker) -> None:
     async with proxy_before(broker) as proxy, client_of(proxy) as client:
         await send(client, 5)
@@ -218,6 +243,48 @@ async def test_before_its_heartbeat_a_client_neither_pulls_nor_commits(broker: F
         assert (await pull(client, 700, done=600)).code == ResponseCode.SUBSCRIPTION_NOT_LATEST
         await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **QUEUE, commitOffset=700)
         assert broker.committed_offset(GROUP, "Normal", 0) is None
+
+
+async def test_a_broker_that_does_not_answer_holds_up_no_acknowledgement_at_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(push_by_pop, "BROKER_TIMEOUT_MS", 600_000)
+    other = {**QUEUE, "bname": "broker-b"}
+    with FakeBroker(broker_names=("broker-a", "broker-b"), auto_create_topics=False) as brokers:
+        make_topics(brokers)
+        async with proxy_before(brokers) as proxy, client_of(proxy) as client:
+            await begin(client)
+            await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, **other)
+            await send(client, push_by_pop.ACKS_MAX + 1)
+            position = 0
+            while position <= push_by_pop.ACKS_MAX:
+                position += len(records(await pull(client, position)))
+            await client.ask(RequestCode.SEND_MESSAGE_V2, b"0", **send_fields(n="broker-b"))
+            assert bodies(await pull(client, 0, queue=other)) == [0]
+            brokers.stay_silent(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, times=1_000, broker_name="broker-a")
+            await pull(client, 0)  # which gives back all that it holds there
+            await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **other, commitOffset=1)
+            await until(lambda: brokers.requests(RequestCode.ACK_MESSAGE, broker_name="broker-b"))
+
+
+async def test_names_that_no_broker_takes_are_not_kept(broker: FakeBroker) -> None:
+    """Any client may send them, each as long as a frame."""
+    group, topic = "g" * 121, "t" * 513
+    consumer = ConsumerData(group_name=group, consume_type="CONSUME_PASSIVELY")
+    async with proxy_before(broker) as proxy, client_of(proxy) as client:
+        await client.ask(RequestCode.HEART_BEAT, HeartbeatData(client_id="one", consumer_data_set=[consumer]).encode())
+        place = MessageQueue(topic="Normal", broker_name="broker-a", queue_id=0)
+        lock = LockBatchRequestBody(client_id="one", consumer_group=group, mq_set=[place])
+        await client.ask(RequestCode.LOCK_BATCH_MQ, lock.encode())
+        await begin(client)
+        answer = await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, **{**QUEUE, "topic": topic})
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+        assert proxy.server.remoting is not None
+        pops = proxy.server.remoting.pops
+        assert pops is not None
+        assert not pops._order_marks
+        (kept,) = pops._clients.values()
+        assert [queue.topic for _, queue in kept._queues] == ["Normal"]
 
 
 async def test_groups_that_lock_their_queues_are_pulled(broker: FakeBroker) -> None:

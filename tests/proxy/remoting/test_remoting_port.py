@@ -20,6 +20,7 @@ from tests.proxy.remoting.remoting_peer import GROUP, Client, client_of, send_fi
 from tests.waiting import TIMEOUT_S, until
 from thermocline.client.testing import FakeBroker
 from thermocline.proxy.grpc.messages import Code
+from thermocline.proxy.remoting.relay import LOOK_UPS_MAX
 from thermocline.proxy.remoting.request_codes import (
     ANY_BROKER,
     BEYOND_OFFICIAL,
@@ -34,6 +35,7 @@ from thermocline.remoting.bodies import (
     HeartbeatData,
     LockBatchRequestBody,
     MessageQueue,
+    SubscriptionData,
 )
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.request_code import RequestCode
@@ -109,6 +111,19 @@ async def test_other_codes_are_not_supported(broker: FakeBroker) -> None:
                 assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED, code.name
                 assert answer.remark == f" request type {code.value} not supported"
         assert not broker.requests(RequestCode.UPDATE_BROKER_CONFIG)
+
+
+async def test_a_heartbeat_with_many_topics_looks_up_some_of_them(broker: FakeBroker) -> None:
+    """Each client may send one, and as large as a frame."""
+    subscriptions = [SubscriptionData(topic=f"Topic{number}") for number in range(3_000)]
+    consumer = ConsumerData(group_name="many", subscription_data_set=subscriptions)
+    body = HeartbeatData(client_id="one", consumer_data_set=[consumer]).encode()
+    before = len(broker.requests(RequestCode.GET_ROUTEINFO_BY_TOPIC, broker_name="namesrv"))
+    async with proxy_before(broker) as proxy, client_of(proxy) as client:
+        answer = await client.ask(RequestCode.HEART_BEAT, body)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        asked = len(broker.requests(RequestCode.GET_ROUTEINFO_BY_TOPIC, broker_name="namesrv")) - before
+        assert asked == LOOK_UPS_MAX
 
 
 async def test_the_clients_signature_passes(broker: FakeBroker) -> None:

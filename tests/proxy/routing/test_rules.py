@@ -9,7 +9,7 @@ import pytest
 
 from thermocline.proxy.messaging import Caller
 from thermocline.proxy.routing import DEFAULT_CLUSTER, Rules, parse_rules
-from thermocline.proxy.routing.rules import ALSO_READ_MAX, DECISIONS_MAX, RULES_MAX
+from thermocline.proxy.routing.rules import ALSO_READ_MAX, DECISIONS_MAX, REMEMBERED_CHARACTERS_MAX, RULES_MAX
 from thermocline.remoting.errors import SettingError
 
 CLUSTERS = (DEFAULT_CLUSTER, "east", "west")
@@ -96,6 +96,14 @@ def test_where_rules_of_groups_may_lead_is_told_without_a_group() -> None:
     assert rules.has_groups
     assert [decision.first for decision in rules.of_any_group("T", Caller())] == ["east"]
     assert not rules_of({"topic": "T", "cluster": "west"}).has_groups
+
+
+def test_decisions_about_long_names_are_not_remembered() -> None:
+    """10000 of them, each as long as a frame, would be all the memory there is."""
+    rules = rules_of({"user": "x*", "cluster": "east"})
+    assert chosen(rules, user="x" * REMEMBERED_CHARACTERS_MAX) == "east"
+    assert chosen(rules, topic="x" * 100_000) == DEFAULT_CLUSTER
+    assert not rules._decisions
 
 
 def test_decisions_are_remembered_within_a_bound() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.proxy.http2_peer import GrpcPeer
 from tests.proxy.proxy_under_test import (
     GROUP,
     TYPES,
@@ -34,6 +35,7 @@ from tests.proxy.proxy_under_test import (
 from tests.waiting import until
 from thermocline.client.testing import FakeBroker
 from thermocline.proxy.grpc.messages import SERVICE, Code, enums, messages
+from thermocline.proxy.http2 import ErrorCode
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
@@ -499,6 +501,38 @@ async def test_the_handle_of_a_renewed_message_stays_good_for_its_client(broker:
         answer = await proxy.call("AckMessage", ack_request(topic, (found.message_id, found.receipt_handle)))
         assert answer.status.code == Code.OK
         assert len(proxy.server.handles) == 0
+
+
+@pytest.mark.parametrize("end", ["cancelled", "cut off", "connection lost"])
+async def test_messages_that_did_not_leave_the_proxy_are_renewed_for_no_client(broker: FakeBroker, end: str) -> None:
+    """The client never saw them, and is heard of all the same: they would be renewed for hours."""
+    topic = fresh_topic(broker)
+    async with proxy_before(broker) as proxy:
+        await proxy.registered(consumer_settings())
+        await proxy.receive(topic=topic)  # the group begins here
+        for number in range(3):
+            draft = message(topic, body=bytes(40_000), message_id=f"{number:034}")
+            assert (await proxy.call("SendMessage", send_request(draft))).status.code == Code.OK
+        async with GrpcPeer(proxy.address) as peer:
+            peer.takes = False  # its windows let 65535 bytes through
+            request = messages.ReceiveMessageRequest(group=resource(GROUP), auto_renew=True, batch_size=32)
+            request.message_queue.topic.name = topic
+            stream_id, answer = peer.open(f"/{SERVICE}/ReceiveMessage", request.SerializeToString())
+            await peer.answers(answer, 2)
+            assert len(proxy.server.handles) == 3
+            before = len(broker.requests(RequestCode.CHANGE_MESSAGE_INVISIBLETIME))
+            if end == "cancelled":
+                peer.cancel(stream_id)
+            elif end == "cut off":
+                (call,) = [each for each in proxy.server.service._calls if each.name == "ReceiveMessage"]
+                call.stream.reset(ErrorCode.CANCEL)
+        await until(lambda: len(broker.requests(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)) == before + 2)
+        assert len(proxy.server.handles) == 1
+        changed = broker.requests(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)[-2:]
+        assert [(each.fields["offset"], each.fields["invisibleTime"]) for each in changed] == [
+            ("1", "1000"),
+            ("2", "1000"),
+        ]
 
 
 # -- the life of a client ----------------------------------------------------------------------------------------------
