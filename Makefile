@@ -4,7 +4,9 @@
 PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
 COLD ?= file
-WORKERS ?= 4
+# Tests wait more than they compute: on two cores six processes keep both busy. A soak's kills are heavier.
+WORKERS ?= 6
+SOAK_WORKERS ?= 4
 PROXY ?=
 SINCE ?=
 PYTEST_ARGS ?=
@@ -36,7 +38,7 @@ test-full: setup ## Run all tests, those too that are marked `full`.
 
 soak: setup ## Run the crash, power-cut and fuzzing tests at their full case counts (hours); SINCE=COMMIT to go on.
 	@$(VENV_PYTHON) -m tooling.provision test --keep-going
-	@$(VENV_PYTHON) -m tooling.soak --workers $(WORKERS) $(if $(SINCE),--since $(SINCE))
+	@$(VENV_PYTHON) -m tooling.soak --workers $(SOAK_WORKERS) $(if $(SINCE),--since $(SINCE))
 
 lint: setup ## Check format, style, types and import layers.
 	@$(VENV_PYTHON) -m tooling.lint

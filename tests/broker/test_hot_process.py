@@ -32,6 +32,7 @@ from thermocline.tiered.budgets.tier_config import TierConfig
 
 STOPS = [
     "HotProcess._leave",  # no new connections, unregistered from the NameServers
+    "HotProcess._wait_successor",  # the next master takes the tables over, from a master of slaves
     "RemotingServer.close",  # clients: requests in flight are answered
     "RoleSwitch.close",  # all of the role
     "Registration.close",

@@ -237,7 +237,7 @@ async def transfers_of(both: Sides, put_count: int) -> tuple[int, float]:
 
 
 async def test_transfers_are_apart_where_no_put_waits_for_them(tmp_path: Path) -> None:
-    async with sides(tmp_path, ReplicationSettings(), puts_wait=False) as both:
+    async with sides(tmp_path, ReplicationSettings(transfer_bytes_max=FILE_BYTES), puts_wait=False) as both:
         count, seconds = await transfers_of(both, 300)
         assert count <= 2 + seconds / (PACE_S - 0.001), "the loop counts in milliseconds"
 
