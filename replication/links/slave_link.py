@@ -287,7 +287,9 @@ class SlaveLink:
     def report(self) -> None:
         """Tell the master where the log ends, unless it is told already or must not be told yet."""
         session, transport = self._session, self._transport
-        if session is None or transport is None or not (self._controlled is None or self._controlled.may_report()):
+        if session is None or transport is None or transport.is_closing():
+            return
+        if self._controlled is not None and not self._controlled.may_report():
             return
         frame = session.report(self._stored_offset, now_ms=self._clock())
         if frame is not None:

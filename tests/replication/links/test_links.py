@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from tests.clock import now_ms
 from tests.store.store_parts import draft, small_config
@@ -246,6 +247,25 @@ async def test_transfers_follow_at_once_where_puts_wait(tmp_path: Path) -> None:
     async with sides(tmp_path, ReplicationSettings()) as both:
         count, _ = await transfers_of(both, 300)
         assert count > 100
+
+
+def test_a_report_is_left_out_when_the_connection_has_just_ended(tmp_path: Path) -> None:
+    """The event loop of the broker refuses what is written then; tables that were followed lead to a report."""
+
+    async def report_at_every_turn() -> None:
+        async with sides(tmp_path) as both, both.slave() as (slave, link):
+            both.put()
+            await both.wait_equal(slave)
+            session, transport = link._session, link._transport
+            assert session is not None
+            assert transport is not None
+            transport.abort()
+            while link._transport is transport:
+                session._reported_offset = None
+                link.report()
+                await asyncio.sleep(0)
+
+    uvloop.run(report_at_every_turn())
 
 
 async def test_a_slave_goes_on_after_a_bug_of_ours(
