@@ -329,4 +329,4 @@ class _Connection(asyncio.Protocol):
     def _fail(self, error: Exception) -> None:
         if not self.ended.done():
             self.ended.set_exception(error)
-            self.ended.exception()  # nobody may look: the link may have been closed
+            self.ended.exception()  # a link that was closed reads no error: asyncio would log it

@@ -99,7 +99,7 @@ async def test_of_a_deleted_topic_nothing_is_there() -> None:
 
 
 async def test_a_lookup_by_key_does_not_wait_for_its_turn_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asked has gone by then, and asks again: a store that hangs would leave a queue of lookups behind."""
+    """The hot process has given up by then and asks again: a store that hangs would leave a queue of lookups."""
     store = GatedStore()
     reads, sent = await reads_of(store, segments=1, records=3)
     store.gate.clear()
