@@ -4,8 +4,9 @@
 PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
 COLD ?= file
-# Tests wait more than they compute: on two cores six processes keep both busy. A soak's kills are heavier.
+# Tests wait more than they compute: on two cores six processes keep both busy. Unit tests compute, a soak's kills too.
 WORKERS ?= 6
+UNIT_WORKERS ?= 4
 SOAK_WORKERS ?= 4
 PROXY ?=
 SINCE ?=
@@ -26,7 +27,7 @@ demo: setup ## Run the whole path on real data; COLD=file (default), minio, vers
 	@$(VENV_PYTHON) examples/demo/run.py --cold "$(COLD)" $(if $(PROXY),--grpc-client "$$($(VENV_PYTHON) -m tooling.pinned_wheels rocketmq-grpc-python)") $(if $(REPLICAS),--replicas "$(REPLICAS)")
 
 test-unit: setup ## Run the tests that start no server, Java or Spark: the fast inner loop.
-	@$(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadgroup --unit $(PYTEST_ARGS)
+	@$(VENV_PYTHON) -m pytest -n $(UNIT_WORKERS) --dist loadgroup --unit $(PYTEST_ARGS)
 
 test: setup ## Run the tests with real servers, Java clients and Spark; PYTEST_ARGS="-k name" for some.
 	@$(VENV_PYTHON) -m tooling.provision test --keep-going
