@@ -72,6 +72,12 @@ async def peer_of(echo: EchoServer, *, settings: bytes | None = None) -> AsyncIt
         yield peer
 
 
+def ask(peer: Http2Peer, stream_id: int, body: bytes) -> None:
+    """Send a whole request."""
+    peer.send(FrameType.HEADERS, END_HEADERS, stream_id, REQUEST)
+    peer.send(FrameType.DATA, END_STREAM, stream_id, body)
+
+
 async def body_of(peer: Http2Peer, stream_id: int) -> bytes:
     """The body of one answer, to its trailers."""
     body = b""
@@ -133,16 +139,14 @@ async def test_a_malformed_request_is_reset_and_the_connection_goes_on(block: by
         peer.send(FrameType.HEADERS, END_HEADERS | END_STREAM, 1, block)
         reset = await peer.read_until(FrameType.RST_STREAM)
         assert (reset.stream_id, reset.payload) == (1, struct.pack(">I", ErrorCode.PROTOCOL_ERROR))
-        peer.send(FrameType.HEADERS, END_HEADERS, 3, REQUEST)
-        peer.send(FrameType.DATA, END_STREAM, 3, b"body")
+        ask(peer, 3, b"body")
         assert await body_of(peer, 3) == b"body"
 
 
 async def test_an_answer_waits_for_the_clients_windows() -> None:
     settings = encode_settings({Setting.INITIAL_WINDOW_SIZE: 10})
     async with echo_server() as echo, peer_of(echo, settings=settings) as peer:
-        peer.send(FrameType.HEADERS, END_HEADERS, 1, REQUEST)
-        peer.send(FrameType.DATA, END_STREAM, 1, b"0123456789abcdef")
+        ask(peer, 1, b"0123456789abcdef")
         frame = await peer.read_until(FrameType.DATA)
         assert (frame.payload, frame.flags) == (b"0123456789", 0)
         peer.send(FrameType.PING, 0, 0, b"12345678")  # nothing more comes before the window is wider
@@ -167,8 +171,7 @@ async def test_streams_that_wait_for_their_own_windows_cost_nothing_per_frame(mo
     streams, frames = range(1, 201, 2), 1_000
     async with echo_server() as echo, peer_of(echo, settings=closed) as peer:
         for stream_id in streams:
-            peer.send(FrameType.HEADERS, END_HEADERS, stream_id, REQUEST)
-            peer.send(FrameType.DATA, END_STREAM, stream_id, b"answer")
+            ask(peer, stream_id, b"answer")
         for _ in range(frames):
             peer.send(FrameType.WINDOW_UPDATE, 0, 0, struct.pack(">I", 1))
             peer.send(FrameType.WINDOW_UPDATE, 0, 1, struct.pack(">I", 1))
@@ -187,12 +190,10 @@ async def test_answers_that_no_client_takes_are_bounded_over_all_connections() -
         peer_of(echo, settings=closed) as slow,
         peer_of(echo, settings=closed) as greedy,
     ):
-        slow.send(FrameType.HEADERS, END_HEADERS, 1, REQUEST)
-        slow.send(FrameType.DATA, END_STREAM, 1, body)
+        ask(slow, 1, body)
         await slow.read_until(FrameType.HEADERS)
         for stream_id in range(1, 51, 2):
-            greedy.send(FrameType.HEADERS, END_HEADERS, stream_id, REQUEST)
-            greedy.send(FrameType.DATA, END_STREAM, stream_id, body)
+            ask(greedy, stream_id, body)
         await until(lambda: echo.server.connection_count == 1)
         assert echo.counts.totals == {"grpcUnsentBytesMax": 1}
         slow.send(FrameType.WINDOW_UPDATE, 0, 1, struct.pack(">I", len(body)))
@@ -209,8 +210,7 @@ async def test_answers_that_are_taken_do_not_add_up() -> None:
     ):
         for stream_id in range(1, 21, 2):
             for each in (peer, cancelling):
-                each.send(FrameType.HEADERS, END_HEADERS, stream_id, REQUEST)
-                each.send(FrameType.DATA, END_STREAM, stream_id, body)
+                ask(each, stream_id, body)
                 await each.read_until(FrameType.HEADERS)
             peer.send(FrameType.WINDOW_UPDATE, 0, stream_id, struct.pack(">I", len(body)))
             cancelling.send(FrameType.RST_STREAM, 0, stream_id, struct.pack(">I", ErrorCode.CANCEL))
@@ -257,8 +257,7 @@ async def test_a_cancelled_stream_is_lost_and_the_others_go_on() -> None:
     async with echo_server() as echo, peer_of(echo) as peer:
         peer.send(FrameType.HEADERS, END_HEADERS, 1, REQUEST)
         peer.send(FrameType.RST_STREAM, 0, 1, struct.pack(">I", ErrorCode.CANCEL))
-        peer.send(FrameType.HEADERS, END_HEADERS, 3, REQUEST)
-        peer.send(FrameType.DATA, END_STREAM, 3, b"x")
+        ask(peer, 3, b"x")
         assert await body_of(peer, 3) == b"x"
         assert echo.lost == [1]
 
@@ -326,8 +325,7 @@ async def test_streams_that_are_cancelled_after_a_while_end_no_connection(monkey
             peer.send(FrameType.HEADERS, END_HEADERS | END_STREAM, stream_id, silent)
         for stream_id in ids:
             peer.send(FrameType.RST_STREAM, 0, stream_id, bytes(4))
-        peer.send(FrameType.HEADERS, END_HEADERS, 41, REQUEST)
-        peer.send(FrameType.DATA, END_STREAM, 41, b"another client's")
+        ask(peer, 41, b"another client's")
         assert await body_of(peer, 41) == b"another client's"
         assert echo.lost == list(ids)
 
@@ -348,8 +346,7 @@ async def test_metadata_over_the_limit_refuse_their_request_alone() -> None:
         peer.send(FrameType.HEADERS, END_HEADERS | END_STREAM, 1, large)
         answer = await peer.read_until(FrameType.HEADERS)
         assert answer.payload == encode_field(b":status", b"431")
-        peer.send(FrameType.HEADERS, END_HEADERS, 3, REQUEST)
-        peer.send(FrameType.DATA, END_STREAM, 3, b"x")
+        ask(peer, 3, b"x")
         assert await body_of(peer, 3) == b"x"
 
 
@@ -402,8 +399,7 @@ async def test_an_answer_that_is_not_taken_is_cut_off_alone() -> None:
     limits = replace(LIMITS, idle_ms=400, answer_timeout_ms=400)
     async with echo_server(limits) as echo, peer_of(echo, settings=narrow) as peer:
         for stream_id in (1, 3):
-            peer.send(FrameType.HEADERS, END_HEADERS, stream_id, REQUEST)
-            peer.send(FrameType.DATA, END_STREAM, stream_id, bytes(150))
+            ask(peer, stream_id, bytes(150))
         taken = {1: 0, 3: 0}
         while echo.lost != [1]:  # the third stream's client is slow
             frame = await peer.read()
