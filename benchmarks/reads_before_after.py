@@ -29,6 +29,7 @@ from benchmarks.before_after import AFTER, BEFORE, GENERATOR_CPUS, HOT_CPUS, OTH
 from benchmarks.broker_under_test import EVERY_HOUR, BrokerUnderTest, start_thermocline
 from benchmarks.cold_read import delete_local_files, fill_topic, tier_status
 from benchmarks.load_generator import LoadShape, build_load_generator, run_load
+from thermocline.client import AdminClient
 from thermocline.remoting.private_requests import PrivateRequestCode
 
 MIB = 1 << 20
@@ -37,6 +38,9 @@ COLD_BYTES = 192 * MIB
 LOCAL_TOPIC, COLD_TOPIC = "ReadsLocal", "ReadsCold"
 READ_S_MAX = 600.0
 SEAL_MS = 300_000
+KEEP_HOURS = "72"
+"""For the local topic: without it parts of the log would be deleted between two rounds, and be read from the cold tier.
+"""
 SETTINGS = {
     "defaultTopicQueueNums": "16",
     "mappedFileSizeCommitLog": str(64 * MIB),
@@ -98,6 +102,8 @@ def _fill(broker: BrokerUnderTest, *, is_real_time: bool) -> None:
     fill_topic(broker, COLD_TOPIC, fill="json", body_bytes=1024, raw_bytes=COLD_BYTES)
     broker.ask(PrivateRequestCode.TIER_SEAL, timeout_ms=SEAL_MS)
     delete_local_files(broker, {COLD_TOPIC})
+    with AdminClient(namesrv=broker.namesrv) as admin:
+        admin.update_broker_config(broker.address, {"fileReservedTime": KEEP_HOURS})
     run_load(FILL, address=broker.address, topic=LOCAL_TOPIC, seconds=1.0, warm_s=0.0)
     broker.wait_for_index()
     broker.pin(hot_cpus=HOT_CPUS, other_cpus=OTHER_CPUS)

@@ -71,11 +71,43 @@ def offsets(runs: MessageRuns) -> list[int]:
 
 def test_adjacent_records_are_one_slice(store: MessageStore) -> None:
     for queue_id in (0, 0, 0, 1, 0, 0):
+        put(store, queue_id, tag="a")
+    all_units = read(store)
+    chosen = read(store, codes=frozenset([tags_code("a")]))
+    for runs in (all_units, chosen):
+        assert offsets(runs) == [0, 1, 2, 3, 4]
+        assert runs.size_bytes == sum(map(len, runs.buffers))
+        assert runs.message_count == runs.examined == 5
+    assert [len(runs.buffers) for runs in (all_units, chosen)] == [5, 2]
+    assert [len(runs.buffers) for runs in (read(store, count_max=3), read(store, 3))] == [1, 1]
+
+
+@pytest.mark.parametrize("count", [1, 32, 64, 65])
+def test_a_read_in_one_step_gives_what_a_read_unit_by_unit_gives(store: MessageStore, count: int) -> None:
+    for number in range(count):
+        put(store, 0, tag="a", body_bytes=number)
+        if number % 3 == 1:
+            put(store, 1)
+    at_once, by_unit = read(store), read(store, codes=frozenset([tags_code("a")]))
+    assert b"".join(at_once.buffers) == b"".join(by_unit.buffers)
+    assert (at_once.message_count, at_once.examined, at_once.size_bytes) == (count, count, by_unit.size_bytes)
+
+
+def test_a_filler_counts_as_no_message_whatever_the_limit_is(store: MessageStore) -> None:
+    put(store, 0)
+    queue_of(store).append_unit(*UNIT.unpack(FILLER))
+    put(store, 0)
+    runs = read(store, bytes_max=1 << 40)
+    assert (offsets(runs), runs.message_count, runs.examined) == ([0, 2], 2, 3)
+
+
+def test_a_damaged_unit_in_the_middle_reads_no_bytes_of_other_files(store: MessageStore) -> None:
+    for queue_id in (0, 1, 0, 1, 0):
         put(store, queue_id)
-    runs = read(store)
-    assert offsets(runs) == [0, 1, 2, 3, 4]
-    assert len(runs.buffers) == 2
-    assert runs.size_bytes == sum(map(len, runs.buffers))
+    units = [bytes(queue_of(store).units(number, 1)) for number in range(3)]
+    units[1] = UNIT.pack(1 << 40, UNIT.unpack(units[0])[1], 0)
+    with pytest.raises(OffsetOutOfRangeError):
+        read_runs(store.commit_log, b"".join(units), codes=None, count_max=32, bytes_max=1 << 20)
 
 
 def test_a_file_ends_a_run(store: MessageStore) -> None:
