@@ -17,7 +17,6 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -45,8 +44,7 @@ class ColdBounds(msgspec.Struct, frozen=True, kw_only=True):
     gaps: QueueGaps = NO_GAPS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColdPull:
+class ColdPull(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of one queue from `offset` on, at most `count_max` and `bytes_max` (but at least one)."""
 
     topic: str

@@ -23,7 +23,8 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+
+import msgspec
 
 from thermocline.broker.cold.cold_reads import ColdPull, ColdPullResult
 from thermocline.remoting.offsets import NO_QUEUE_OFFSET, QueueOffset
@@ -131,7 +132,7 @@ class ColdRuns:
         self._keep(reader, b"", next_offset=pull.offset)
         if not is_sequential:
             return await self._ask_this(reader, pull, incarnation)
-        wanted = replace(
+        wanted = msgspec.structs.replace(
             pull,
             count_max=max(pull.count_max, RUN_RECORDS_MAX),
             bytes_max=max(pull.bytes_max, self._run_bytes),

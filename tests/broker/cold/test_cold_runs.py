@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from thermocline.broker.cold.cold_reads import ColdPull, ColdPullResult
 from thermocline.broker.cold.cold_runs import READERS_MAX, ColdRuns
@@ -239,7 +238,7 @@ async def test_expired_records_between_others_are_passed_by() -> None:
             whole = super().answer(pull)
             offsets = range(whole.next_offset - whole.message_count, whole.next_offset)
             kept = [RECORDS[each] for each in offsets if each not in expired]
-            return msgspec.structs.replace(whole, records=[b"".join(kept)] if kept else [], message_count=len(kept))
+            return replace(whole, records=[b"".join(kept)] if kept else [], message_count=len(kept))
 
     runs = ColdRuns(FallenTimes().ask)
     data, offset = b"", 0
