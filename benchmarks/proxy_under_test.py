@@ -14,6 +14,7 @@ import contextlib
 import json
 import re
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,6 +164,7 @@ def _start_official(
             )
             processes.append(broker.process)
             store = None
+            _wait_registered(namesrv.address)
         proxy = stack.enter_context(
             official_proxy(
                 software,
@@ -190,6 +192,16 @@ def _routing_settings(directory: Path, namesrv: str) -> dict[str, str]:
     path.write_text(json.dumps({"rules": [*rules, {"topic": "Proxy*", "cluster": "default"}]}))
     clusters = json.dumps([{"name": "other", "namesrvAddr": namesrv}])
     return {"routingClusters": clusters, "routingRulesPath": str(path)}
+
+
+def _wait_registered(namesrv: str) -> None:
+    """Return when the broker has registered: the official proxy ends at once where no cluster is there."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    with AdminClient(namesrv=namesrv) as admin:
+        while not admin.cluster_info():
+            if time.monotonic() > deadline:
+                raise SystemExit("the official broker does not register")
+            time.sleep(0.2)
 
 
 def _broker_address(namesrv: str) -> str:
