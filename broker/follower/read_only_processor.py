@@ -31,8 +31,8 @@ REFUSED = (
     RequestCode.DELETE_TOPIC_IN_BROKER,
     PrivateRequestCode.TTL_SET,
 )
-"""Requests that append to the log (also POP's check points), or change topics, which belong to the source: a time to live
-that is changed here hides the source's messages from this broker's readers, some of them for ever."""
+"""Requests that append to the log (also POP's check points), or change topics, which belong to the source: a time to
+live that is changed here hides the source's messages from this broker's readers, some of them for ever."""
 
 
 class ReadOnlyProcessor:

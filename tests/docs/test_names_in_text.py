@@ -211,8 +211,8 @@ def test_names_of_code_are_words_of_the_sources(page: Path) -> None:
     for text in inline_code(page):
         if NAME_OF_CODE.fullmatch(text) and HAS_A_BOUNDARY.search(text):
             unknown |= set(re.findall(r"\w+", text))
-    known = source_words() | setting_names() | variables() | FIGURES | NAMES_ELSEWHERE
-    assert sorted(unknown - known) == []
+    elsewhere = source_words() | setting_names() | variables() | FIGURES | NAMES_ELSEWHERE
+    assert sorted(unknown - elsewhere) == []
 
 
 NAMES_ELSEWHERE = frozenset(
