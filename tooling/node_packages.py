@@ -63,8 +63,8 @@ class NodePackages:
             command = [str(npm), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
             answer = subprocess.run(command, cwd=partial, capture_output=True, text=True, check=False)
             if answer.returncode != 0:
-                said = (answer.stdout + answer.stderr)[-2_000:]
-                raise LocalStackError(f"{self.name} could not be installed:\n{said}")
+                output = (answer.stdout + answer.stderr)[-2_000:]
+                raise LocalStackError(f"{self.name} could not be installed:\n{output}")
 
         return made_once(target, install, doing=f"installing {self.name}")
 
