@@ -272,7 +272,7 @@ class AccessControl:
         return not self._is_authorizing or all(self._verdict(now, right, address).is_allowed for right in rights)
 
     def may(self, username: str, right: Right, address: str) -> bool:
-        """Whether a user, of whom an earlier request was proven to be, may do something now."""
+        """Whether a user who has proved an earlier request may do something now."""
         user = self.snapshot.users.get(username)
         return user is not None and user.status is not UserStatus.DISABLE and self._is_allowed(user, (right,), address)
 

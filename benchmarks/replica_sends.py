@@ -1,4 +1,4 @@
-"""What does a second copy cost a send, and what do two brokers cost while nothing is sent?
+"""How much does a second copy cost a send, and how much do two brokers cost while nothing is sent?
 
 `python -m benchmarks.replica_sends [--rounds 3] [--seconds 5] [--warm 20] [--idle 20]`
 

@@ -1,4 +1,4 @@
-"""CloseOnce: the end of a client object, once, whatever becomes of those who asked for it.
+"""CloseOnce: closes a client object once, also when a caller of `close` is cancelled.
 
 Closing waits for brokers and for the application's own work. It runs in a task of its own: a caller that is cancelled
 meanwhile (a time limit, Ctrl-C) leaves nothing half closed behind, a member of a group that sends heartbeats and reads

@@ -1,10 +1,10 @@
-"""Least id notices: with `notifyMinBrokerIdChanged`, brokers of one name are told when another one has the least id.
+"""Least id notices: with `notifyMinBrokerIdChanged`, brokers of one name get a notice of a new least id.
 
     a broker with a smaller id registers     the others get its replication address
     the broker with the least id goes        the remaining brokers get its address
 
 One-way NOTIFY_MIN_BROKER_ID_CHANGE; a broker that cannot be reached is passed over: brokers ask every second anyhow.
-Only brokers that have enableSlaveActingMaster are told that one goes, as in RocketMQ.
+Only brokers that have enableSlaveActingMaster get a notice when one goes, as in RocketMQ.
 Each has a connection of its own, which ends with it: addresses come from registrations, and a NameServer that kept
 connections to all of them would run out of descriptors.
 Bound: NOTICES_MAX notices are on the way at once, further ones are dropped.
@@ -59,7 +59,7 @@ class LeastIdNotices:
     def send(self, change: LeastIdChange) -> None:
         """Tell the brokers that were there before; returns at once."""
         least_id = min(change.addresses)
-        # One that came is not told of itself, unless it is alone.
+        # One that came gets no notice of itself, unless it is alone.
         tells_all = change.offline_address is not None or len(change.addresses) == 1
         header = NotifyMinBrokerIdChangeRequestHeader(
             min_broker_id=least_id,
@@ -90,4 +90,4 @@ class LeastIdNotices:
             connection.close()
             await connection.wait_closed()
         except MQError as error:
-            logger.info("broker not told of the least id address=%s error=%s", address, error)
+            logger.info("notice of the least id not sent address=%s error=%s", address, error)

@@ -258,7 +258,7 @@ def _decode_json_header(header: memoryview) -> RemotingCommand:
 def _decode_odd_json_header(header: memoryview) -> _JsonHeaderIn:
     """A header as some clients write it: null members, numbers among the ext fields, languages by number.
 
-    Member by member, so its size has a bound: peers send it before access control knows them.
+    Member by member, so its size has a bound: peers send it before access control has checked them.
     """
     if len(header) > ODD_HEADER_BYTES_MAX:
         raise HeaderDecodeError("the JSON header is too large", size_bytes=len(header))

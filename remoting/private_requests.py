@@ -29,7 +29,7 @@ A number is never given a second meaning.
 | PROXIED_CLIENTS_REPORT | body: ProxiedClientsReport | ProxiedClientsAnswer: which clients a limit refuses |
 | PROXIED_CLIENTS_LIST | group? | ProxiedClientsList: the clients that proxies have reported |
 | CONTROLLER_CONSENSUS | body: Envelope (controller/consensus/peer_messages.py) | none: one-way, between controllers |
-| CONTROLLER_STATUS | | ControllerStatus: the node, and every replica set that it knows |
+| CONTROLLER_STATUS | | ControllerStatus: the node, and every replica set in its state |
 
 The order and the bodies of a hand-off: remoting/bodies/hand_off.py; of reports: remoting/bodies/proxied_client.py.
 """

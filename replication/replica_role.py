@@ -1,4 +1,4 @@
-"""Replica role: what a controller has made of a broker, and what changes a running broker accordingly."""
+"""Replica role: the role that a controller has given a broker, and the change of a running broker to it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Late placement: queue units of records that were copied before their topic was made here.
 
-A topic that was deleted and made again at a master begins in its log before a slave is told so. The records that the
-slave gets meanwhile are in its log; as the topic is deleted there, they have no units. When the slave is told, the log
-is read again from where the topic begins.
+A topic that was deleted and made again at a master begins in its log before a slave has that change. The records that
+the slave gets meanwhile are in its log; as the topic is deleted there, they have no units. Once the slave has the
+change, the log is read again from where the topic begins.
 """
 
 from __future__ import annotations

@@ -366,7 +366,7 @@ class MessageStore:
     @property
     def seal_offset(self) -> PhysicalOffset:
         """The physical offset up to which the log may be in the bucket: it is durable, and on enough other brokers if
-        puts wait for them; on every broker that could be elected, where `read_limit` knows these."""
+        puts wait for them; on every broker that could be elected, where `read_limit` names these."""
         seal_offset, replicas = self.commit_log.flush_offset, self.stored.replicas
         if replicas is not None:
             seal_offset = min(seal_offset, replicas.confirmed_offset)

@@ -147,7 +147,7 @@ class HalfMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_young(self, now_ms: int, transaction_timeout_ms: int) -> bool:
         """Whether it is too early to ask its producers. One of the future is not young: the clock was set back since it
-        was stored, so its age cannot be told."""
+        was stored, so its age is unknown."""
         return -SET_BACK_MS <= self.age_ms(now_ms) <= self.check_after_ms(transaction_timeout_ms)
 
     @property

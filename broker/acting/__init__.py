@@ -1,4 +1,4 @@
-"""Acting: what a slave does for a master that is gone, and what a master does that comes back."""
+"""Acting: a slave serves in place of a master that is gone; the master takes its tables back when it returns."""
 
 from thermocline.broker.acting.acting_pop_requests import ActingPopRequests
 from thermocline.broker.acting.acting_services import ActingServices

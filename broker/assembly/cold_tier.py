@@ -167,7 +167,7 @@ class ColdTier:
 
     @property
     def owns_ledger(self) -> bool:
-        """Whether the ledger of this name is this broker's, by all that it knows."""
+        """Whether this broker owns the ledger of its name, by its own state."""
         return self.has_own_tier and not self.fence.reason
 
     @property

@@ -2,7 +2,7 @@
 
 This broker's own come from its topic table, the others' from a NameServer, which is queried per requested topic, once
 in `loadBalancePollNameServerInterval`. While no NameServer answers, the last answer stays in use.
-Bound: TOPICS_MAX topics are remembered. A name that is too long for a topic is neither asked for nor remembered:
+Bound: TOPICS_MAX topics are remembered. A name that is too long for a topic is neither looked up nor remembered:
 clients choose it, and it may have megabytes.
 Owner: the hot process's event loop.
 Source: broker/topic/TopicRouteInfoManager.java, Apache RocketMQ 5.3.

@@ -78,7 +78,7 @@ class RegistrationStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Master(msgspec.Struct, frozen=True, kw_only=True):
-    """The master of a broker with another id than 0, as a NameServer knows it."""
+    """The master of a broker with another id than 0, by a NameServer's answer."""
 
     address: str
     """host:port for clients and brokers."""

@@ -93,7 +93,7 @@ class ControlMachine:
     ) -> None:
         """
         `address`: where this broker serves. `last_epoch`: the log's, 0 without one.
-        `ask_interval_ms`: how often the controllers are asked for the master. `wall_clock`: ms, for check codes.
+        `ask_interval_ms`: time between two questions who the master is. `wall_clock`: ms, for check codes.
         """
         self.files = files
         self.phase = Phase.APPLYING if files.broker_id is None else Phase.REGISTERING

@@ -149,13 +149,13 @@ class _FollowingTables:
 
     async def follow(self, news: FollowedTopics | CatalogTable) -> None:
         """Bring the tables up to date with one message of the follower process."""
-        sent = news.topics if isinstance(news, FollowedTopics) else ()
+        followed = news.topics if isinstance(news, FollowedTopics) else ()
         failed, self._failed = self._failed, {}
-        topics = [*({**failed, **{each.topic: each for each in sent}}).values()]
+        topics = [*({**failed, **{each.topic: each for each in followed}}).values()]
         for start in range(0, len(topics), TOPICS_AT_ONCE):
             await self._follow_topics(topics[start : start + TOPICS_AT_ONCE])
         await self._save()
-        late = failed.keys() - self._failed.keys() - {each.topic for each in sent}
+        late = failed.keys() - self._failed.keys() - {each.topic for each in followed}
         ranges = self._link.ranges_of(late) if late else []
         if isinstance(news, CatalogTable):
             # In one turn of the loop: no pull may find a queue whose end differs from the cold tier's.

@@ -51,7 +51,7 @@ class SlaveLedger:
             timeout_ms=timeout_ms,
             on_connected=connected,
             on_fenced=lambda _: None,
-            on_table=self._apply_table,
+            on_table=self._take_table,
         )
         return self._link
 
@@ -73,7 +73,7 @@ class SlaveLedger:
     def _incarnation_of(self, topic: str) -> int:
         return self._store.incarnations.find(topic).id
 
-    def _apply_table(self, table: CatalogTable) -> None:
+    def _take_table(self, table: CatalogTable) -> None:
         assert self._link is not None
         self._link.apply_table(table)
         for each in table.ranges:

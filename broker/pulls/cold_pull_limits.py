@@ -2,7 +2,7 @@
 
 A consumer that starts at the first message asks for all its queues at once; without bounds its answers would fill
 the hot process's memory and the tier's socket. Beyond the bounds a pull is refused and asked again by the client.
-Reads of a client that has left are cancelled, and the cold tier is told that nothing more need be fetched for it.
+Reads of a client that has left are cancelled, and the cold tier fetches nothing more for it.
 
     reading          counts a read in both bounds
     while_waiting    a read waits for something else first (its group's quota): it counts for its connection alone

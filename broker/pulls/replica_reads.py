@@ -18,7 +18,7 @@ log's end that they are hardly in memory (`accessMessageInMemoryMaxRatio`).
 A read of the cold tier is never slow: it costs the master's disk and log nothing, and the slave would read the same
 bucket. So with a cold tier a group that catches up from history stays at the master until it reaches local files.
 Otherwise than here, RocketMQ's slave gives its own end or first message as the next offset also while its master has
-what the client asked for, and without a controller it never notices that its master is gone.
+the requested messages, and without a controller it never notices that its master is gone.
 Source: PullMessageProcessor.java (rejectRequest, composeResponseHeader), DefaultPullMessageResultHandler.java, Apache
 RocketMQ 5.5.
 """

@@ -6,7 +6,7 @@
     claim       the next epoch, under this store's UUID: the old master is fenced at its next commit. Refused if the
                 ledger belongs to neither of the two stores: another slave has taken over, and its log may differ. Under
                 a controller one that has claimed it alone, and could not serve then, does not count
-    topics      are brought to the lives that the ledger knows (ledger_topics.py)
+    topics      are brought to their incarnations in the ledger (ledger_topics.py)
     continue    queues that end before the ledger's end go on there: all below is in the bucket. Queues without a local
                 message go on where the saved state says that they ended: what they had has expired
     hole        the ledger may know a log offset that this log does not reach, if nothing had to wait for this slave:
@@ -63,7 +63,7 @@ class ContinuedQueue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TakeoverReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator is told. The log's hole is [log_end, next_offset), empty where the two are the same."""
+    """The report to the operator. The log's hole is [log_end, next_offset), empty where the two are the same."""
 
     root: str
     epoch: int

@@ -1,4 +1,4 @@
-"""Ledger topics: brings the topics of a slave's store to the lives that its master's ledger knows.
+"""Ledger topics: brings the topics of a slave's store to their incarnations in its master's ledger.
 
 A slave follows its master's topics every few seconds, the ledger may be newer. For each topic of the ledger
 
@@ -31,8 +31,8 @@ from thermocline.tiered.state import first_place
 
 
 def later_lives(catalog: Catalog, local: MessageStore) -> list[str]:
-    """Topics that the ledger knows in a later life than this store, or that this store does not know: what it has of
-    their queues counts for nothing once they have that life."""
+    """Topics with a later incarnation in the ledger than in this store, and topics that this store does not have. Once
+    they have that incarnation, what the store has of their queues counts for nothing."""
     return [
         topic
         for topic, entry in sorted(catalog.topics.items())

@@ -49,7 +49,7 @@ class LogBound:
         self.on_behind: Callable[[], None] | None = None
         """Called when an answer begins to wait for the log."""
         self.asked_offset = LOG_START
-        """Where the log here ended when the master was asked for what `newest` has returned last."""
+        """Where the log here ended when `newest` requested its last result from the master."""
         self._taken: _Answer | None = None
         self._waiting: _Answer | None = None
 

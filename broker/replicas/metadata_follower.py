@@ -2,7 +2,7 @@
 
     every second      tables that are due are followed, one after another: timer checkpoint 3 s, others 10 s
     another master    all tables are due, at once (`master_changed`); what the one before was asked is not waited for
-    no answer         the tables that are left are asked for a second later: a frozen master answers none of them
+    no answer         the remaining tables are requested a second later: a frozen master answers none of them
     no master         nothing is asked
 
 A table that fails is due again after its period; the others go on. When the clock was set back, all tables are due:

@@ -7,8 +7,8 @@ Which incarnation of a topic it is, and where in the log that begins
     before begins at the lowest offset that this log's end had when the topic was missing at the master.
 
 Rules
-  - Records of a topic that was deleted and made again are copied before this broker is told so. Their queue units are
-    placed when it is.
+  - Records of a topic that was deleted and made again are copied before this broker follows that change. Their queue
+    units are placed then.
   - A topic that the master does not have is deleted with its queues. That needs proof that the master's table was made
     from the one here: a master of ours says that the topic was deleted, or the counter of the master's version is not
     below the one here. A master that has lost its disk deletes nothing on its slaves.

@@ -4,8 +4,8 @@ or ends, and deletes nothing.
     taken over   another broker writes to this cold tier now: the log is closed for good, and reads are served on
     refused      the prefix holds another store's history: this broker must not run at all
 
-Under a controller both mean that another broker of the set was elected, and this one will be told: until its role
-changes it takes no message, and its log is closed cleanly then.
+Under a controller both mean that another broker of the set was elected, of which this one has no notice yet: until its
+role changes it takes no message, and its log is closed cleanly then.
 Belongs to the hot process's loop.
 """
 

@@ -113,7 +113,7 @@ class StoreRounds:
     def publish(self) -> None:
         """Publish the log's end to the helpers."""
         log = self._store.commit_log
-        # A flush may end in between: what is read first is not ahead of what is read later.
+        # A flush may end in between: the first of the two is never ahead of the second.
         seal_offset = self._store.seal_offset
         flush_offset = log.flush_offset
         self._page.publish(

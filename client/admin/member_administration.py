@@ -141,7 +141,7 @@ class MemberAdministration(AdminBase):
         """Return the gRPC clients of all proxies, of all groups or of one (of producers a topic).
 
         Every proxy reports its clients to every broker of its cluster, so each client is returned once for each proxy.
-        `clients` may hold fewer than `total`, which is that of the broker that knows most: it answers with 2000.
+        `clients` may hold fewer than `total`, which is the greatest of all brokers: it answers with 2000.
 
         Raises:
             UnsupportedRequestError: The brokers are not Thermocline's.

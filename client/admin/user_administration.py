@@ -171,7 +171,7 @@ class UserAdministration(AdminBase):
         name_servers: bool = False,
     ) -> list[str]:
         """Add all entries of an access list, as `acls` gives it, to its subject's policies, or change those there are;
-        return where. At once: no part of it counts without the others, such as what it allows without what it denies.
+        return where. At once: no part of it counts without the others, as ALLOW entries without their DENY entries.
 
         Raises:
             InvalidRequestError: It has no policies, or there is no such user.

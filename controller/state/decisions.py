@@ -70,7 +70,7 @@ from thermocline.remoting.response_code import ResponseCode
 BY_CONTROLLER = -1
 """In place of a broker's number: the controller asks for the election itself, and any replica will do."""
 REPLICAS_WANTED_MAX = 10_000
-"""Of a SyncStateSet that is asked for; more than a set may have by its setting."""
+"""Of a requested SyncStateSet; more than a set may have by its setting."""
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 
 

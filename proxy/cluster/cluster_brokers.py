@@ -46,7 +46,7 @@ that has registered again, which takes half a minute."""
 
 
 class _Master(NamedTuple):
-    """Where a broker's master serves requests, as an answer says that was asked for at this time."""
+    """Where a broker's master serves requests, by an answer to a request that was sent at this time."""
 
     address: str
     asked_ms: float

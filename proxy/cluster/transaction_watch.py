@@ -97,7 +97,7 @@ class TransactionWatch:
 
     async def _announce(self, groups: Iterable[str]) -> None:
         by_address: dict[str, list[str]] = {}
-        ended: list[tuple[str, str]] = []
+        former: list[tuple[str, str]] = []
         for group in groups:
             topic = self._topics.get(group)
             if topic is None:
@@ -113,19 +113,19 @@ class TransactionWatch:
                 addresses = before
             for address in addresses:
                 by_address.setdefault(address, []).append(group)
-            ended += [(address, group) for address in before - addresses]
+            former += [(address, group) for address in before - addresses]
             self._announced[group] = addresses
-        await self._unregister_each(ended)
+        await self._unregister_each(former)
         await asyncio.gather(*(self._announce_to(address, names) for address, names in by_address.items()))
 
     async def _unregister_gone(self) -> None:
         gone = [group for group in self._announced if group not in self._topics]
         await self._unregister_each([(address, group) for group in gone for address in self._announced.pop(group)])
 
-    async def _unregister_each(self, ended: list[tuple[str, str]]) -> None:
+    async def _unregister_each(self, former: list[tuple[str, str]]) -> None:
         """Unregister groups at addresses, side by side: one that does not answer holds up no heartbeat of others."""
-        for start in range(0, len(ended), PARALLEL_MAX):
-            part = ended[start : start + PARALLEL_MAX]
+        for start in range(0, len(former), PARALLEL_MAX):
+            part = former[start : start + PARALLEL_MAX]
             await asyncio.gather(*(self._unregister_at(address, group) for address, group in part))
 
     async def _unregister_at(self, address: str, group: str) -> None:

@@ -91,7 +91,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         self.is_closed = False
         self.last_active = self.last_received = self._progressed = loop.time()
         self.abort_at: float | None = None
-        """When it is aborted: it was asked for a sign of life, or is closed with something unsent."""
+        """When it is aborted: a sign of life was requested, or it is closed with something unsent."""
         self.has_settings = False
         self._unsent_of_all = unsent_of_all
         self._pending_bytes = 0

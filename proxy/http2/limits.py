@@ -30,7 +30,7 @@ class Http2Limits:
     """Streams that a client may cancel in RESETS_PERIOD_S, soon after it opened them; beyond, it is closed."""
     idle_ms: int = 120_000
     """A connection without a stream is closed after this time. One with streams over which nothing has come for so long
-    is asked for a sign of life."""
+    must give a sign of life."""
     sign_timeout_ms: int = 20_000
     """A connection is aborted when nothing comes for so long after that; also when it is closed, and its client does
     not take what is unsent."""

@@ -1,4 +1,4 @@
-"""Quotas of the remoting port: what passes it counts as what gRPC clients send and receive.
+"""Quotas of the remoting port: its requests count as those of gRPC clients do.
 
 Sends count before they go to a broker, also replies, which brokers store, too; reads (pulls and POPs) as requests when
 they come, and by their bytes when they are answered. What is beyond is refused with SYSTEM_BUSY, as brokers refuse it.

@@ -157,9 +157,9 @@ class SettingNames:
         return SettingError(f"unknown setting {name}{hint}", source=place)
 
 
-def did_you_mean(name: str, known_names: Iterable[str]) -> str:
-    """The end of an error about an unknown name: the nearest known ones, if any are near."""
-    near = difflib.get_close_matches(name, list(dict.fromkeys(known_names)), n=3)
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """The end of an error about an unknown name: the nearest of `names`, if any are near."""
+    near = difflib.get_close_matches(name, list(dict.fromkeys(names)), n=3)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 

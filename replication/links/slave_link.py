@@ -285,7 +285,7 @@ class SlaveLink:
             self.report()
 
     def report(self) -> None:
-        """Tell the master where the log ends, unless it is told already or must not be told yet."""
+        """Report the log's end to the master, unless it has that report already or may not get it yet."""
         session, transport = self._session, self._transport
         if session is None or transport is None or transport.is_closing():
             return

@@ -49,7 +49,7 @@ class MappedFileQueue:
 
     def load(self) -> None:
         """Open every file of the folder. An empty last file (a crash while it was made) is removed; one of another
-        length is kept: the length that was asked for may be wrong.
+        length is kept: the requested length may be wrong.
 
         Raises:
             CorruptDataError: A file has another length, is misnamed by its offset, or is missing in the middle.

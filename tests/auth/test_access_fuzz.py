@@ -130,7 +130,7 @@ async def prepare(broker: BrokerWithUsers) -> None:
 async def test_mutated_signatures(
     seed: int, tmp_path: Path, case_count: Callable[..., int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What no user has signed is refused, whatever it is; what a user has signed gets what its rights give."""
+    """What no user has signed is refused, whatever it is; a signed request may do what its user's rights give."""
     caplog.set_level(logging.WARNING, logger="thermocline")
     chance, count = random.Random(seed), case_count(quick=600, soak=100_000)
     cases, memory, kinds = requests(chance), Memory(count), Counter[str]()

@@ -46,7 +46,7 @@ async def test_a_right_a_key_and_an_address_are_needed(broker: BrokerWithUsers) 
     assert not may(broker, ALICE.access_key, ALICE.secret_key, address="127.0.0.1")
     assert not may(broker, BOB.access_key, BOB.secret_key)
     assert may(broker, BOB.access_key, BOB.secret_key, authorizes=False)
-    for username, key in (("", ""), (ROOT.access_key, ""), (ROOT.access_key, "not-the-key"), ("nobody", "key")):
+    for username, key in (("", ""), (ROOT.access_key, ""), (ROOT.access_key, "not-the-key"), ("stranger", "key")):
         assert not may(broker, username, key)
         assert not may(broker, username, key, authorizes=False)
     await broker.disable(ALICE)

@@ -122,7 +122,7 @@ async def test_a_broker_serves_no_code_without_a_rule_and_asks_for_each_right(tm
 
 
 async def check_server(server: NameServer | ControllerServer) -> None:
-    """Start a server that knows ROOT, check each code that it serves, and close it; it then knows ALICE, too."""
+    """Start a server with the user ROOT, check each code that it serves, and close it; it then has ALICE, too."""
     connection = await ClientConnection.open(f"127.0.0.1:{await server.start()}")
     access = server._access
     assert access is not None

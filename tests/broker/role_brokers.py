@@ -79,7 +79,7 @@ class RoleSet:
         )
 
     async def elect(self, number: int, members: Sequence[int] = ()) -> None:
-        """Have a broker become the master of the next epoch; the others are not told."""
+        """Have a broker become the master of the next epoch; the others get no notice."""
         self.epoch += 1
         self.master = number
         role = self.role_of(number, master=number)

@@ -29,7 +29,7 @@ TOPIC = "orders"
 
 
 class WatchedProducer(AsyncProducer):
-    """Knows its topic from the start, as producers of transactions do."""
+    """Has its topic from the start, as producers of transactions do."""
 
     def watched_topics(self) -> tuple[str, ...]:
         return (TOPIC,)

@@ -1,4 +1,4 @@
-"""A slave beside its master's bucket: what it copies, what it serves, what it deletes; its promotion.
+"""A slave beside its master's bucket: its copies, reads and deletions; its promotion.
 
 Covers `broker/follower/slave_process.py`, `broker/follower/slave_ledger.py`, `broker/replicas/enrolment_follower.py`,
 `broker/recovery/ledger_takeover.py`.

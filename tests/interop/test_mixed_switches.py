@@ -30,6 +30,9 @@ from tests.interop.test_kills_under_clients import DRAIN_TIMEOUT_S, NOT_POP, PLA
 from tests.waiting import wait_until
 from thermocline.broker.replicas.followed_table import PERIOD_MS
 from thermocline.client import AdminClient
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.request_code import RequestCode
+from thermocline.timers import timer_checkpoint
 from tooling.official_rocketmq import OfficialSoftware, free_broker_port, official_broker
 
 pytestmark = [pytest.mark.java, pytest.mark.go, pytest.mark.timeout(1_800)]
@@ -146,10 +149,36 @@ def switch(found: ControlledBrokers, sdk: SdkClients) -> Outage:
     master = found.wait_for(BOTH)
     (other,) = BOTH - {master}
     sdk.load.wait_for(200)
-    begun_ms = now_ms()
     with AdminClient(namesrv=found.namesrv) as admin:
+        if other == OFFICIAL:
+            wait_timers_followed(admin, found)
+        begun_ms = now_ms()
         admin.elect_master(found.controller_addresses, cluster=CLUSTER, broker_name=NAME, broker_id=other)
     found.wait_writable()
     outage = Outage(killed_ms=begun_ms, back_ms=now_ms(), is_switch=True)
     found.wait_for(BOTH, not_master=master)
     return outage
+
+
+def wait_timers_followed(admin: AdminClient, found: ControlledBrokers) -> None:
+    """Return when RocketMQ knows how far its master's timed messages are.
+
+    A broker of RocketMQ that is made a slave first ends its transaction checks, for up to a minute, and asks its master
+    only then, 3 s after its log is in sync. Elected before that, it delivers again what is due since it was master.
+    """
+    addresses = {each.broker_id: each.broker_address for each in found.info().in_sync_replicas}
+    wanted = checkpoint(admin, addresses[OURS])
+
+    def has_followed() -> bool:
+        present = checkpoint(admin, addresses[OFFICIAL])
+        return present[0] >= wanted[0] and present[1] >= wanted[1]
+
+    wait_until(has_followed, what="RocketMQ has its master's timer checkpoint", timeout_s=FOLLOWED_TIMEOUT_S)
+
+
+def checkpoint(admin: AdminClient, address: str | None) -> tuple[int, int]:
+    """How far a broker's timed messages are, ms, and the master's offset in their queue."""
+    assert address
+    answer = admin.invoke(address, RemotingCommand.request(RequestCode.GET_TIMER_CHECK_POINT))
+    read_time_ms, _, _, queue_offset, _, _, _ = timer_checkpoint.SHARED.unpack_from(bytes(answer.body))
+    return read_time_ms, queue_offset

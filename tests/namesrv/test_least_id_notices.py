@@ -129,5 +129,5 @@ async def test_a_broker_that_is_not_there_and_too_many_notices_are_passed_over(
     addresses = {1: "127.0.0.1:1", 2: "127.0.0.1:2"}
     notices.send(LeastIdChange(broker_name="b", addresses=addresses, offline_address="127.0.0.1:3"))
     assert len(notices._tasks) == 1
-    await until(lambda: "not told of the least id address=127.0.0.1:1" in caplog.text, what="it is passed over")
+    await until(lambda: "notice of the least id not sent address=127.0.0.1:1" in caplog.text, what="it is passed over")
     await notices.close()

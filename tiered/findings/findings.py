@@ -35,7 +35,7 @@ class Problem(StrEnum):
     TOO_NEW = "of a later format"
     MISPLACED = "holds another object"
     CONTRADICTORY = "contradicts the rest"
-    EXTRA = "named by nobody"
+    EXTRA = "named by no ledger entry"
     LOST = "records lost"
 
 

@@ -252,7 +252,7 @@ async def _in_order(inputs: list[_Entries]) -> AsyncIterator[KeyEntries]:
         if any(map(len, parts)):
             yield _sorted(parts)
             continue
-        # What comes first is of one hash, and in one input goes on behind what was read: one input after the other.
+        # The first entries are of one hash, and go on in the next block of an input: one input after the other.
         for each in inputs:
             while len(entries := each.take_below(border + 1)):
                 yield entries

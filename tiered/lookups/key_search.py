@@ -56,7 +56,7 @@ Found = list[tuple[int, memoryview]]
 
 class KeyWanted(msgspec.Struct, frozen=True, kw_only=True):
     """Records of a topic whose id is `key`, or one of whose keys it is, stored in [begin_ms, end_ms]. `is_unique`: the
-    key is asked for as an id, so that the records around its creation are enough if there are any."""
+    key is searched as an id, so that the records around its creation are enough if there are any."""
 
     topic: str
     key: str

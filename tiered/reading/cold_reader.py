@@ -194,7 +194,7 @@ class ColdReader:
         """Records with that id or key and a store time in [begin_ms, end_ms], newest first, at most `count_max`, and
         `bytes_max` unless the first alone is larger.
 
-        `is_unique`: the key is asked for as an id, and not all records need be found: see `lookups/key_search.py`.
+        `is_unique`: the key is searched as an id, and not all records need be found: see `lookups/key_search.py`.
         """
         wanted = KeyWanted(
             topic=topic,

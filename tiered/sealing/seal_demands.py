@@ -141,12 +141,12 @@ class TakenDemands:
 
     def done(self, *, flush_offset: PhysicalOffset) -> None:
         """The round has ended, which sealed up to `flush_offset`: let the waiting calls return. They fail when records
-        are left that they have asked for."""
-        remaining = [topic for topic in self._wanted if self._is_left(topic, flush_offset)]
+        that they have requested are not sealed."""
+        unsealed = [topic for topic in self._wanted if self._is_left(topic, flush_offset)]
         for demand in self.demands:
             if demand.done.done():
                 continue
-            missing = [topic for topic in remaining if demand.topics is None or topic in demand.topics]
+            missing = [topic for topic in unsealed if demand.topics is None or topic in demand.topics]
             if missing:
                 demand.done.set_exception(
                     UnavailableError(

@@ -140,8 +140,8 @@ class SealRounds:
 
     def _awake(self, topics: list[str]) -> list[str]:
         """The topics that do not rest."""
-        backlog_topics = self._backlog.topics
-        return [topic for topic in topics if (topic, backlog_topics[topic].incarnation) not in self._resting]
+        backlog = self._backlog.topics
+        return [topic for topic in topics if (topic, backlog[topic].incarnation) not in self._resting]
 
     async def _seal_and_commit(
         self, topics: list[str], demands: TakenDemands, *, flush_offset: PhysicalOffset, now_ms: int, admitted: Admitted

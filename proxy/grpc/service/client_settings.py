@@ -1,4 +1,4 @@
-"""Client settings: what a proxy answers to a client's settings, and what it tells others of them.
+"""Client settings: the answer of a proxy to a client's settings, and their copies at other proxies.
 
 A producer gets the rules for retries of a send and the largest body, a consumer its group's configuration. What the
 client sent besides is sent back as it was: C++ clients take their namespace from it.

@@ -8,7 +8,7 @@ from another proxy may receive before it sends its settings here: the Go client 
 
 A client that cancels, or is lost, while the broker has messages for it gets none: they become visible after
 GIVE_BACK_MS. The same where the client may not receive any more. So do messages of an answer that was cut off before
-they were sent, as far as the proxy knows: what was sent counts as delivered.
+they were sent, by the proxy's own state: what it has sent counts as delivered.
 Bounds: polls of all clients, polls of one client, and handles held.
 Source: ReceiveMessageActivity.java, ReceiveMessageResponseStreamWriter.java, Apache RocketMQ 5.3.
 """

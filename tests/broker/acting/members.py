@@ -1,4 +1,4 @@
-"""A watch of the members that is told what it sees."""
+"""A watch of the members, which sees what a test gives it."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Slave:
 
 @pytest.fixture
 async def slave(tmp_path: Path) -> AsyncIterator[Slave]:
-    """The master knows the end of the first and the third of five transactions; no note of the third is in the log."""
+    """The master has the end of the first and the third of five transactions; no note of the third is in the log."""
     clock = Clock()
     async with data_broker(tmp_path, topics=[TOPIC], clock=clock, start=False) as master:
         client = TransactionClient(master)

@@ -1,4 +1,4 @@
-"""What was committed at a slave goes to a master that is there again without having asked for it."""
+"""What was committed at a slave goes unasked to a master that is there again."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def pair() -> AsyncIterator[Pair]:
 
 
 async def test_what_is_further_and_was_committed_meanwhile_is_sent(pair: Pair) -> None:
-    """A group that the master has moved back before the slave was told is left alone."""
+    """A group that the master has moved back before the slave learned of its end is left alone."""
     pair.commit(pair.slave_offsets, ahead=5, moved_back=9, new=0)
     pair.commit(pair.master_offsets, ahead=5, moved_back=2, behind=9)
     pair.members.become(StandIn.ACTING)

@@ -1,4 +1,4 @@
-"""Queues of a topic on all brokers: which names are asked for and remembered. See also test_assignment.py."""
+"""Queues of a topic on all brokers: which names are looked up and remembered. See also test_assignment.py."""
 
 from __future__ import annotations
 

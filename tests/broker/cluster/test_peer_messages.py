@@ -1,4 +1,4 @@
-"""One message of another broker: found, gone, or not to be told now."""
+"""One message of another broker: found, gone, or unknown for now."""
 
 from __future__ import annotations
 

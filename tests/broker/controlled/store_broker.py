@@ -56,7 +56,7 @@ REPLICATION = ReplicationSettings(heartbeat_interval_ms=200, silence_ms_max=5_00
 
 
 class StoreBroker:
-    """A RoleChanger, and what the controllers, tools and slaves ask for. One folder and one port over all lives."""
+    """A RoleChanger, and answers to controllers, tools and slaves. One folder and one port over all starts."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ ASK_MS = 1_000
 
 
 class Broker:
-    """One store, and the lives of its process."""
+    """One store, and the processes that open it one after another."""
 
     def __init__(self, number: int, clock: Clock, tables: ControllerTables) -> None:
         self.clock = clock
@@ -45,7 +45,7 @@ class Broker:
         """The log's last."""
         self.roles: list[ReplicaRole] = []
         self.led: list[int] = []
-        """Epochs that it was the master of, over all lives."""
+        """Epochs that it was the master of, over all starts."""
         self.start(Random(number))
 
     def start(self, random: Random) -> None:
@@ -342,7 +342,7 @@ def test_the_replication_port_of_a_master_is_a_change_of_its_slaves_role(site: S
     second.steps()
     assert second.machine.wanted is None
     second.machine.ha_address_known(role, "127.0.0.1:2")
-    assert second.machine.wanted is None, "that was asked for an older role"
+    assert second.machine.wanted is None, "that answered a question of an older role"
 
 
 def test_an_epoch_that_the_log_has_makes_the_broker_silent(site: Site) -> None:

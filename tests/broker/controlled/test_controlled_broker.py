@@ -185,7 +185,7 @@ async def test_a_learner_follows_and_is_never_waited_for(tmp_path: Path) -> None
             await until(lambda: same_logs([first, learner]), what="the learner has the log")
             assert group.members == {1}
             assert learner.link is not None
-            await until(lambda: learner.confirm_offset == first.end_offset, what="it knows what is confirmed")
+            await until(lambda: learner.confirm_offset == first.end_offset, what="it has the confirmed offset")
         finally:
             await learner.close()
 

@@ -20,7 +20,7 @@ TOPIC = "Followed"
 
 
 class Hub:
-    """Notes what the slave process is told."""
+    """Notes what the slave process gets."""
 
     def __init__(self) -> None:
         self.store_ids: list[str] = []

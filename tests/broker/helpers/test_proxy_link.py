@@ -1,4 +1,4 @@
-"""ProxyLink: what a proxy is told at HELLO, and what it says of itself."""
+"""ProxyLink: the broker's HELLO to a proxy, and what the proxy says of itself."""
 
 from __future__ import annotations
 

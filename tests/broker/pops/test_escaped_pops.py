@@ -1,4 +1,4 @@
-"""POP at a slave that stands in: what other masters get, when the group goes on, and what its master had in flight."""
+"""POP at a slave that stands in: messages for other masters, the group that goes on, its master's POPs in flight."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ async def test_a_connection_that_ends_meanwhile_is_told_to_the_next_ones() -> No
 
 
 async def test_what_waits_for_a_connection_that_has_ended_is_not_served() -> None:
-    """A heartbeat would register a member that has left, after the parts were told so: it would keep its queues."""
+    """A heartbeat would register a member that has left, after the parts have dropped it: it would keep its queues."""
     late, before, after = LateHandler(tells_state=True), Real(), Real()
     late.serve(before, before)
     wire = Wire(late)

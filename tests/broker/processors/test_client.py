@@ -86,7 +86,7 @@ async def test_the_first_member_is_notified_of_a_second(broker: ControlBroker) -
 
 
 async def test_a_group_may_forbid_notices_to_its_members(broker: ControlBroker) -> None:
-    """`notifyConsumerIdsChangedEnable`: neither who comes nor who leaves is told to the others."""
+    """`notifyConsumerIdsChangedEnable`: the others hear neither of members that come nor of those that leave."""
     group = b'{"groupName":"G","notifyConsumerIdsChangedEnable":false}'
     assert (await broker.ask(200, body=group)).code == 0
     one = Client()

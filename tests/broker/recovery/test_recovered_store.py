@@ -1,14 +1,23 @@
-"""State of a recovered store: the time to live that was set last, and the offsets to which groups were moved."""
+"""State of a recovered store: the time to live that was set last, the offsets to which groups were moved, its files."""
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 
-from thermocline.broker.recovery.recovered_store import restored_documents
+from tests.simulated_disk import SimulatedDisk
+from thermocline.broker.recovery.directory import was_recovered
+from thermocline.broker.recovery.recovered_store import recovering_path, restored_documents, write_recovered_store
+from thermocline.broker.state.state_documents import document_paths, read_document
 from thermocline.broker.tables.topic_attributes import HOUR_MS
+from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
+from thermocline.store.config.store_config import StoreConfig
+from thermocline.store.files import make_durable_directory, replace_file
+from thermocline.store.state.origin import StoreOrigin, load_origin
 from thermocline.tiered.catalog.catalog import NEVER_EXPIRES
+from thermocline.tiered.segments import BrokerKeys
 from thermocline.tiered.state import snapshot as names
 from thermocline.tiered.state.recovery_plan import RecoveryPlan, TopicPlan
 
@@ -74,3 +83,27 @@ def test_groups_that_were_handed_over_stay_so() -> None:
     assert restored["offsetTable"]["orders@billing"] == {"0": 7}
     without = restored_documents(plan(None), documents({}), is_ledger_newer=False)
     assert without[names.CONSUMER_OFFSETS] == {"offsetTable": {}}
+
+
+def test_every_document_is_durable_on_return() -> None:
+    disk = SimulatedDisk()
+    config = StoreConfig(root_path="/store", log_file_bytes=4_096, queue_file_bytes=2_000)
+    make_durable_directory(disk, config.own_path)
+    replace_file(disk, recovering_path(config), b"", keep_backup=False)
+    restored = restored_documents(plan(None), documents({"message.type": "FIFO"}), is_ledger_newer=False)
+    restored[names.CONSUMER_OFFSETS]["offsetTable"] = {"orders@billing": {"0": 7}}
+    write_recovered_store(
+        disk,
+        config,
+        plan(None),
+        documents=restored,
+        origin=StoreOrigin(store_id="id", root="root", new_queue_offset=QueueOffset(9), recovered_ms=1),
+        log_ceiling=PhysicalOffset(8_192),
+        store_timestamp_ms=1,
+        report="report\n",
+    )
+    after = disk.after_power_cut(Random(1), kept_share=0.0)
+    assert load_origin(after, config.origin_path) is not None
+    paths = document_paths(config)
+    assert {name: read_document(after, paths[name], name) for name in restored}.items() >= restored.items()
+    assert was_recovered(after, config, BrokerKeys("root")), "whether or not the mark is gone"

@@ -149,7 +149,7 @@ async def test_what_waits_for_the_log_of_a_former_master_lets_no_report_pass(tmp
         assert slave.follower.waits_for_log
         async with control_broker(tmp_path / "next", clock=slave.slave.clock) as next_master:
             slave.master_address = next_master.address
-            slave.follower._find_master()  # its tables are asked for one after the other, those bound to the log last
+            slave.follower._find_master()  # its tables are requested one after the other, those bound to the log last
             bounds = [each.table.bound for each in slave.follower._followed if each.table.bound is not None]
             assert not any(bound.is_behind for bound in bounds)
             await slave.follower.step()

@@ -281,7 +281,7 @@ async def test_topics_are_due_when_messages_of_a_new_one_come(tmp_path: Path) ->
         assert "two" in slave.slave.parts.tables.topics
 
 
-@pytest.mark.parametrize("knows_of_the_end", [False, True], ids=["told once", "told of the end first"])
+@pytest.mark.parametrize("knows_of_the_end", [False, True], ids=["at once", "in two steps"])
 async def test_a_topic_made_again_has_the_messages_that_were_copied_before_the_slave_was_told(
     tmp_path: Path, knows_of_the_end: bool
 ) -> None:

@@ -410,7 +410,7 @@ async def test_a_value_that_flags_stand_above_is_not_shown_as_the_one_in_force(t
 
 
 async def test_a_setting_of_several_lines_is_shown_on_one(tmp_path: Path) -> None:
-    """A tool that sends back what it was shown would change it, and set what stands in its other lines."""
+    """A tool that sends back a value as it was shown would change it, and set all that its other lines name."""
     data = b'''
         [broker]
         quotas = """

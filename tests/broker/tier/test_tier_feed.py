@@ -171,7 +171,7 @@ async def test_a_deleted_topic_is_reported_as_such_and_its_queues_no_more(world:
     assert table.queues == []
     world.feed.restart()
     await world.feed.flush()
-    assert "T" in topics_of(world.tier.take_tables()), "a later tier process is told too"
+    assert "T" in topics_of(world.tier.take_tables()), "a later tier process learns it, too"
 
 
 async def test_deletions_that_find_no_room_on_the_disk_hold_up_no_queue(
@@ -244,7 +244,7 @@ async def test_pressure_is_reported_while_it_lasts(world: World) -> None:
         assert [table.pressure for table in world.tier.take_tables()] == [True]
     world.feed.ticked(pressure=False)
     await until(lambda: world.tier.tables)
-    assert [table.pressure for table in world.tier.take_tables()] == [False], "its end is told, too"
+    assert [table.pressure for table in world.tier.take_tables()] == [False], "the tier process gets its end, too"
     await world.feed.flush()
     assert world.tier.take_tables() == []
 

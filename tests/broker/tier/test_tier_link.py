@@ -1,4 +1,4 @@
-"""TierLink: what the hot process knows of the cold tier by the tables that the tier process sends."""
+"""TierLink: what the hot process has of the cold tier: the tables that the tier process sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forecasts of costs that are asked for all at once."""
+"""Forecasts of costs, requested all at once."""
 
 from __future__ import annotations
 

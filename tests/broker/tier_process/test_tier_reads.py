@@ -90,7 +90,7 @@ async def test_an_answer_by_key_has_a_bounded_size(
 
 
 async def test_of_a_deleted_topic_nothing_is_there() -> None:
-    """Which its client is told: an answer to try again would never become another."""
+    """The client gets an error: an answer to try again would never become another."""
     reads, _ = await reads_of(GatedStore(), segments=1, records=3, deletes=True)
     assert await query(reads) == []
     with pytest.raises(UnavailableError):

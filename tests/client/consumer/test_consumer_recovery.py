@@ -1,4 +1,4 @@
-"""Consumers whose brokers, routes, listeners or callers fail: what recovers, what closes, what is handed over once."""
+"""Consumers whose brokers, routes, listeners or callers fail: which recover, which close, what is handed over once."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ async def test_an_allocation_strategy_that_fails_is_asked_again(broker: FakeBrok
 async def test_queues_that_are_assigned_no_more_are_not_taken_up_late(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their offset was still being asked for; taken up late, they stayed without a pull loop when assigned again."""
+    """Their offset was still on its way; taken up late, they stayed without a pull loop when assigned again."""
     broker.create_topic(TOPIC, queue_nums=2)
     consumer = AsyncPullConsumer(group=GROUP, namesrv=broker.namesrv_address, consume_from_where=FIRST)
     async with consumer:

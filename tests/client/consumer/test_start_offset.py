@@ -14,7 +14,7 @@ QUEUE = MessageQueue(topic="T", broker_name="broker-a", queue_id=0)
 
 
 class OfficialBroker:
-    """One queue, as an official broker answers: it knows of no offset until the queue has a message."""
+    """One queue, as an official broker answers: it has no offset until the queue has a message."""
 
     def __init__(self, *, end: int, has_first: bool = True) -> None:
         self._end = end

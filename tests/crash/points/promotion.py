@@ -39,7 +39,7 @@ OPERATION = "take over"
 LATER = "Later"
 SLAVE_ID = "5" * 16
 LACKS = ("nothing", "tables", "log")
-"""By seed: what the slave lacks of what the master had last."""
+"""By seed: how much of the master's last messages the slave lacks."""
 
 
 async def _work(play: Play) -> None:

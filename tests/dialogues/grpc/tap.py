@@ -2,7 +2,7 @@
 
 Run as a program with the wheels of RocketMQ's Python client on its path. Prints "ready PORT". A line of FILE is
 {"call": number, "rpc": name, "what": "request" | "answer" | "end", "ms": time, "data": base64 of the message,
-"metadata": {name: value} with a request, "status": gRPC's status with an end}. It knows nothing of Thermocline.
+"metadata": {name: value} with a request, "status": gRPC's status with an end}. It uses nothing of Thermocline.
 """
 
 from __future__ import annotations

@@ -75,11 +75,12 @@ def kept(pieces: list[PieceBytes], folder: Path | None = None) -> list[tuple[int
 @pytest.mark.parametrize(
     "times_ms",
     [
+        [CUT_MS - 1, CUT_MS, CUT_MS + 1],
         [100, 1_000, 1_001, 400, 401, 1_002],
         [1_000, 1_001, 400, 401, 402, 403, 404, 405, 1_002, 1_003],
         [100] * 7 + [1_000] + [400] * 9,
     ],
-    ids=["within a frame", "whole frames", "to the end"],
+    ids=["at the cut", "within a frame", "whole frames", "to the end"],
 )
 def test_what_is_behind_a_lasting_record_stays(times_ms: list[int]) -> None:
     found = kept([piece(written(1, 0, times_ms))])

@@ -22,7 +22,7 @@ TOPICS = [f"topic-{number}" for number in range(3)]
 
 
 class CountingDisk(HalfFullDisk):
-    """How often it was asked for its room."""
+    """How many questions for its room it got."""
 
     count = 0
 
