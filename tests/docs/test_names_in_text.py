@@ -36,7 +36,7 @@ from thermocline.remoting.settings import environment_variable
 
 PAGES = [*pages(), ROOT / "CONTRIBUTING.md"]
 PLACEHOLDER = re.compile(r"\.\.\.|[A-Z][A-Z0-9_]*\b|\$")
-"""What stands in a command or value for what the reader puts there."""
+"""A placeholder, for what the reader puts there."""
 FIGURES = BROKER_FAMILIES.keys() | CONTROLLER_FAMILIES.keys() | PROXY_FAMILIES.keys()
 CODES = {
     name: int(member)

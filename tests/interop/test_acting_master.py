@@ -1,4 +1,4 @@
-"""A slave stands in for its master: what goes on while the master is dead, and what the master takes back.
+"""A slave stands in for its master: what works while the master is dead, and the master's return.
 
 Brokers and NameServer of ours as processes, or the official NameServer.
 Covers `broker/assembly/stand_in.py`.

@@ -1,6 +1,6 @@
 """A proxy that is killed in the middle of a classic push consumer's work: nothing is lost.
 
-What the consumer had and had not told to be done comes again when its invisible time is over.
+Messages that the consumer had, and had not acknowledged, come again when their invisible time is over.
 """
 
 from __future__ import annotations

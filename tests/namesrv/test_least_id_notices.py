@@ -1,4 +1,4 @@
-"""Brokers of one name are told when another one has the least id; brokers are ports, the NameServer is real."""
+"""Brokers of one name learn when another one has the least id; brokers are ports, the NameServer is real."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Set:
         self.server.registry.unregister(cluster="c", broker_name="b", address=self.nodes[broker_id].address)
 
     async def notices_to(self, *broker_ids: int) -> list[tuple[int, str | None, str | None]]:
-        """What these brokers, and no others, are told: the least id, who went, where the log is."""
-        await until(lambda: all(self.nodes[id_].asked for id_ in broker_ids), what="the brokers are told")
+        """What these brokers, and no others, get: the least id, who went, where the log is."""
+        await until(lambda: all(self.nodes[id_].asked for id_ in broker_ids), what="the brokers have the notice")
         assert [id_ for id_, each in enumerate(self.nodes) if each.asked] == sorted(broker_ids)
         found = []
         for id_ in broker_ids:

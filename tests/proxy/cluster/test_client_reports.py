@@ -58,7 +58,7 @@ async def proxy(cluster: FakeBroker) -> AsyncIterator[ProxyUnderTest]:
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[ControlBroker]:
-    """The broker that is told."""
+    """The broker that gets the reports."""
     async with control_broker(tmp_path) as running:
         await running.create_topic("Normal")
         yield running

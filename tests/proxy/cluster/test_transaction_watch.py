@@ -1,4 +1,4 @@
-"""What brokers are told of the groups whose transactions a proxy can be asked about."""
+"""What brokers hear of the groups whose transactions a proxy can be asked about."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ A, B = "broker-a:1", "broker-b:1"
 
 
 class Brokers:
-    """What two brokers were told, in that order, and a watch that tells them every ten seconds."""
+    """What two brokers got, in that order, and a watch that tells them every ten seconds."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, str]] = []

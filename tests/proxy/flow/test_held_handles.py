@@ -1,4 +1,4 @@
-"""Receipt handles that are renewed: when, for how long, for whom, and how that ends.
+"""Receipt handles that are renewed: when, for how long, for which client, and how that ends.
 
 Covers `proxy/flow/broker_slots.py`.
 """

@@ -166,7 +166,7 @@ class PlainNode:
         self.disk.revive()
 
     def break_connections(self) -> None:
-        """All its connections are dead, and neither end knows that yet."""
+        """All its connections are dead, and neither end has seen that yet."""
         for end in self._connections():
             end.connection.break_silently()
 
@@ -348,7 +348,7 @@ class PlainNode:
         world.later(TIMEOUT_MS, check_answered, machine=self.machine)
 
     def _check_holders(self, physical_offset: int, end_offset: int) -> None:
-        """A send has been answered: as many brokers as were asked for have the message."""
+        """A send has been answered: as many brokers as were requested have the message."""
         if self.waits_for_flush and self.opened.commit_log.flush_offset < end_offset:
             raise ViolationError("holders", f"{self.name} answers for {end_offset} before it is on its own disk")
         informed = [
@@ -365,7 +365,7 @@ class PlainNode:
         self.site.history.promise("lost", end_offset, {*holders, self.name}, losses=len(informed) - len(holders))
 
     def check_confirmed(self) -> None:
-        """The confirmed offset, and so what may be in the bucket, is what enough slaves have had."""
+        """Enough slaves have had all below the confirmed offset; no more may be in the bucket."""
         store, history = self.opened, self.site.history
         if self.confirmations is None:
             return
