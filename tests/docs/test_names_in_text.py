@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import click
 import pytest
 
 from tests.docs.pages import DOCS, ROOT, inline_code, pages
+from thermocline.auth.quota_texts import LIMITS
 from thermocline.broker.metrics.families import FAMILIES as BROKER_FAMILIES
 from thermocline.broker.settings.broker_settings import SETTINGS, parse_value
 from thermocline.broker.settings.official_settings import BROKER_SETTINGS
@@ -34,7 +36,7 @@ from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.settings import environment_variable
 
-PAGES = [*pages(), ROOT / "CONTRIBUTING.md"]
+PAGES = [*pages(), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 PLACEHOLDER = re.compile(r"\.\.\.|[A-Z][A-Z0-9_]*\b|\$")
 """A placeholder, for what the reader puts there."""
 FIGURES = BROKER_FAMILIES.keys() | CONTROLLER_FAMILIES.keys() | PROXY_FAMILIES.keys()
@@ -85,6 +87,31 @@ def test_commands_have_the_subcommands_and_options_that_are_named(page: Path) ->
             found = wrong_in_command(shlex.split(text)[head[0] == "thermocline" :])
             wrong |= {text: found} if found else {}
     assert wrong == {}
+
+
+def commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    """All commands by their names."""
+    yield name, command
+    for word, each in (command.commands if isinstance(command, click.Group) else {}).items():
+        yield from commands(each, f"{name} {word}")
+
+
+@pytest.mark.parametrize(
+    ("name", "command"), [pytest.param(*each, id=each[0]) for each in commands(command_line, "thermocline")]
+)
+def test_help_names_commands_options_and_settings_that_exist(name: str, command: click.Command) -> None:
+    """Examples, commands in backticks, options of the command itself, and settings."""
+    texts = [command.help or "", *(option.help or "" for option in command.params if isinstance(option, click.Option))]
+    text = "\n".join(texts).replace("\\\n", " ")
+    examples = re.findall(r"^ +(thermocline .*)", text, re.MULTILINE)
+    assert examples
+    shown = [*examples, *re.findall(r"`(thermocline [^`]+)`", text)]
+    shown += [f"thermocline {each}" for each in re.findall(r"`([^`]+)`", text) if not resolved(each.split()[:2])[1]]
+    assert {each: wrong_in_command(shlex.split(each)[1:]) for each in shown} == {each: [] for each in shown}
+    options = {each for option in command.params for each in (*option.opts, *option.secondary_opts)}
+    rest = re.sub(r"`[^`]+`|^ +thermocline .*", "", text, flags=re.MULTILINE)
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", rest)) <= options
+    assert set(re.findall(r"\b[a-z]+[A-Z]\w+\b", rest)) <= {"gRPC", *LIMITS} | setting_names()
 
 
 @of_each_page
