@@ -114,6 +114,82 @@ class SyntheticColdTier:
         await self.beside.step(self.indexing)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shared:
+    """Parts that all others of a tier use."""
+
+    writer: LedgerWriter
+    config: TierConfig
+    hot: SyntheticHotTier
+    options: SegmentOptions
+    fresh: FreshIndex
+    spool_folder: Path | None
+    clock: Callable[[], int]
+
+
+def _tier_service(
+    shared: _Shared,
+    store: ObjectStore,
+    *,
+    on_committed: Callable[[Catalog, frozenset[str]], None],
+    lag_records_max: int,
+) -> TierService:
+    config, hot, clock = shared.config, shared.hot, shared.clock
+    local = cast(Any, hot)  # it stands for LocalLog and LocalQueues
+    sealer = Sealer(
+        store=store,
+        keys=KEYS,
+        log=local,
+        spool_folder=shared.spool_folder,
+        options=shared.options,
+        clock=clock,
+        fresh=shared.fresh,
+    )
+    return TierService(
+        writer=shared.writer,
+        backlog=SealBacklog(
+            queues=local,
+            log=local,
+            policy=SealPolicy(segment_bytes=config.segment_bytes, age_ms=config.seal_age_ms),
+            log_min_offset=lambda: hot.min_offset,
+        ),
+        sealer=sealer,
+        config=config,
+        clock=clock,
+        flush_offset=lambda: hot.append_offset,
+        on_committed=on_committed,
+        pack_sealer=PackSealer(
+            writer=shared.writer,
+            sealer=sealer,
+            spool_folder=shared.spool_folder,
+            pack_bytes=config.pack_bytes,
+            clock=clock,
+            fresh=shared.fresh,
+        ),
+        lag_records_max=lag_records_max,
+    )
+
+
+def _merging(shared: _Shared, service: TierService) -> Merging:
+    config, clock = shared.config, shared.clock
+    return Merging(
+        merger=PackMerger(
+            writer=shared.writer,
+            options=shared.options,
+            spool_folder=shared.spool_folder,
+            clock=clock,
+            fresh=shared.fresh,
+        ),
+        policy=MergePolicy(fan_in=config.merge_fan_in, pack_bytes=config.pack_bytes),
+        budget=MergeBudget(bytes_per_second=config.merge_bytes_per_second, clock=clock),
+        segment_bytes=config.segment_bytes,
+        catalog=lambda: service.catalog,
+        class_of=service.class_of,
+        cuts_ms=service.cuts_ms,
+        amend=service.amend,
+    )
+
+
 @asynccontextmanager
 async def opened(
     store: ObjectStore,
@@ -138,10 +214,9 @@ async def opened(
         store, KEYS, identity=IDENTITY, clock_ms=clock, random=Random(seed), checkpoint_interval=checkpoint_interval
     )
     options = SegmentOptions(frame_bytes=config.frame_bytes, compression_level=config.compression_level)
-    local = cast(Any, hot)  # it stands for LocalLog and LocalQueues
     fresh = FreshIndex()
-    sealer = Sealer(
-        store=store, keys=KEYS, log=local, spool_folder=spool_folder, options=options, clock=clock, fresh=fresh
+    shared = _Shared(
+        writer=writer, config=config, hot=hot, options=options, fresh=fresh, spool_folder=spool_folder, clock=clock
     )
 
     def committed(catalog: Catalog, topics: frozenset[str]) -> None:
@@ -149,39 +224,8 @@ async def opened(
         if on_committed is not None:
             on_committed(catalog, topics)
 
-    service = TierService(
-        writer=writer,
-        backlog=SealBacklog(
-            queues=local,
-            log=local,
-            policy=SealPolicy(segment_bytes=config.segment_bytes, age_ms=config.seal_age_ms),
-            log_min_offset=lambda: hot.min_offset,
-        ),
-        sealer=sealer,
-        config=config,
-        clock=clock,
-        flush_offset=lambda: hot.append_offset,
-        on_committed=committed,
-        pack_sealer=PackSealer(
-            writer=writer,
-            sealer=sealer,
-            spool_folder=spool_folder,
-            pack_bytes=config.pack_bytes,
-            clock=clock,
-            fresh=fresh,
-        ),
-        lag_records_max=lag_records_max,
-    )
-    merging = Merging(
-        merger=PackMerger(writer=writer, options=options, spool_folder=spool_folder, clock=clock, fresh=fresh),
-        policy=MergePolicy(fan_in=config.merge_fan_in, pack_bytes=config.pack_bytes),
-        budget=MergeBudget(bytes_per_second=config.merge_bytes_per_second, clock=clock),
-        segment_bytes=config.segment_bytes,
-        catalog=lambda: service.catalog,
-        class_of=service.class_of,
-        cuts_ms=service.cuts_ms,
-        amend=service.amend,
-    )
+    service = _tier_service(shared, store, on_committed=committed, lag_records_max=lag_records_max)
+    merging = _merging(shared, service)
 
     def gate() -> PhysicalOffset:
         service.backlog.account()

@@ -19,7 +19,7 @@ from tests.test_layers import ALLOWED, PRODUCT
 
 ROOT = Path(__file__).resolve().parents[1]
 TOPS = ("broker", "tiered", "store", "remoting")
-FILES_MAX = 25
+FILES_MAX, LINES_MAX, FUNCTION_LINES_MAX = 25, 650, 80
 
 ENTRY_MODULES = frozenset(
     {
@@ -136,6 +136,19 @@ def test_the_page_lists_a_folder_below_all_that_it_imports(top: str) -> None:
 @pytest.mark.parametrize("folder", sorted({folder_of(path) for path in files_of(*PRODUCT)}))
 def test_a_folder_is_small_enough_to_be_seen_whole(folder: str) -> None:
     assert len(list(ROOT.joinpath(*folder.split(".")).glob("*.py"))) <= FILES_MAX
+
+
+def test_no_file_and_no_function_is_too_long_to_be_read_at_once() -> None:
+    too_long = []
+    for path in files_of(*PRODUCT, "tooling", "benchmarks"):
+        text = path.read_text()
+        if text.count("\n") > LINES_MAX:
+            too_long.append(f"{path.relative_to(ROOT)}")
+        for node in ast.walk(ast.parse(text)):
+            is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            if is_function and (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES_MAX:
+                too_long.append(f"{path.relative_to(ROOT)}: {node.name}")
+    assert too_long == []
 
 
 def test_other_folders_use_public_names() -> None:

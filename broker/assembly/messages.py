@@ -104,19 +104,7 @@ class MessagePath:
                 check_topic=access.topic_check(Action.PUB) if access is not None else None,
                 check_resumed=access.topic_check(Action.UPDATE) if access is not None else None,
             ),
-            ReplyProcessor(
-                settings=settings,
-                topics=tables.topics,
-                clients=tables.clients,
-                appender=due.appender,
-                clock=base.clock,
-                random=base.random,
-                store_host=base.store_host,
-                advertised_address=base.advertised_address,
-                check=sends.check,
-                count=sends.count,
-                make_topic=sends.make_topic,
-            ),
+            _make_replies(base, tables, due, sends),
             self._pulls,
             *_make_lookups(base, tables, reads, cluster, key_index=key_index, access=access),
             ColdFlowProcessor(settings=settings, cold_quota=reads.cold_quota),
@@ -209,6 +197,22 @@ def _make_sends(
         unique_ids=unique_ids,
         choose_queue=choose_queue,
         quotas=tables.quotas,
+    )
+
+
+def _make_replies(base: Base, tables: Tables, due: DueMessages, sends: SendProcessor) -> ReplyProcessor:
+    return ReplyProcessor(
+        settings=base.settings,
+        topics=tables.topics,
+        clients=tables.clients,
+        appender=due.appender,
+        clock=base.clock,
+        random=base.random,
+        store_host=base.store_host,
+        advertised_address=base.advertised_address,
+        check=sends.check,
+        count=sends.count,
+        make_topic=sends.make_topic,
     )
 
 

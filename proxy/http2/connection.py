@@ -14,26 +14,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import cast
 
-from thermocline.proxy.http2.balancers import FORWARDED_FOR
 from thermocline.proxy.http2.frames import (
     FRAME_BYTES_DEFAULT,
     FRAME_HEAD,
     PREFACE,
-    SETTING,
     WINDOW_DEFAULT,
     WINDOW_MAX,
     ErrorCode,
+    FatalFrameError,
     Flag,
     FrameType,
     Setting,
     encode_frame,
+    encode_go_away,
+    encode_reset,
     encode_settings,
+    encode_window_update,
+    read_settings,
+    without_padding,
 )
 from thermocline.proxy.http2.hpack import HeaderDecoder, HeadersTooLargeError
 from thermocline.proxy.http2.limits import Http2Limits
+from thermocline.proxy.http2.request_headers import headers_of
 from thermocline.proxy.http2.stream import Stream
 from thermocline.proxy.http2.unsent_bytes import NOTED_BYTES, UnsentBytes
 from thermocline.remoting.errors import ProtocolError
@@ -50,18 +55,11 @@ YOUNG_STREAM_S = 1.0
 """A stream that is cancelled later counts for no flood: a balancer cancels thousands at once when its clients go."""
 _PING_BYTES = 8
 _SIGN = bytes(_PING_BYTES)
-_WINDOW_UPDATE_HEAD = b"\x00\x00\x04\x08\x00"
 _SETTINGS_ACK = encode_frame(FrameType.SETTINGS, Flag.ACK, 0)
 _HEADERS, _DATA = int(FrameType.HEADERS), int(FrameType.DATA)
 _WHOLE = Flag.END_HEADERS | Flag.END_STREAM
 _pack_head = FRAME_HEAD.pack
 _unpack_head = FRAME_HEAD.unpack_from
-
-
-class _ConnectionError(Exception):
-    def __init__(self, code: ErrorCode, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
 
 
 class Http2Connection(asyncio.BufferedProtocol):
@@ -149,7 +147,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         data = bytes(self._receive_buffer[:nbytes])
         try:
             self._feed(self._rest + data if self._rest else data)
-        except _ConnectionError as error:
+        except FatalFrameError as error:
             self._fail(error.code, str(error))
         except ProtocolError as error:
             self._fail(ErrorCode.COMPRESSION_ERROR, str(error))
@@ -198,7 +196,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         if not self._is_going_away and not self.is_closed:
             self._is_going_away = True
             if self._has_preface:
-                self._send(_go_away(self._last_stream_id, ErrorCode.NO_ERROR))
+                self._send(encode_go_away(self._last_stream_id, ErrorCode.NO_ERROR))
 
     def close(self) -> None:
         """Send what is unsent, and close. Idempotent."""
@@ -227,7 +225,7 @@ class Http2Connection(asyncio.BufferedProtocol):
 
     def _fail(self, code: ErrorCode, reason: str) -> None:
         logger.info("connection closed, error=%s reason=%s remote=%s", code.name, reason, self.remote_address)
-        self._send(_go_away(self._last_stream_id, code))
+        self._send(encode_go_away(self._last_stream_id, code))
         self._flush()
         self._close_transport()
         streams, self.streams = list(self.streams.values()), {}
@@ -312,7 +310,7 @@ class Http2Connection(asyncio.BufferedProtocol):
 
     def reset_stream(self, stream: Stream, code: int) -> None:
         """See `Stream.reset`; its owner loses it."""
-        self._send(_reset(stream.stream_id, code))
+        self._send(encode_reset(stream.stream_id, code))
         self._stop_waiting(stream)
         self.streams.pop(stream.stream_id, None)
         self._lose(stream)
@@ -323,7 +321,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         """The answer is sent. A client that still sends its request gets a reset without error."""
         stream.is_closed = True
         if self.streams.pop(stream.stream_id, None) is not None and not stream.is_request_ended:
-            self._send(_reset(stream.stream_id, ErrorCode.NO_ERROR))
+            self._send(encode_reset(stream.stream_id, ErrorCode.NO_ERROR))
         if not self.streams:
             self.last_active = self.loop.time()
 
@@ -410,12 +408,12 @@ class Http2Connection(asyncio.BufferedProtocol):
             self._has_preface, position = True, len(PREFACE)
             self._send_settings()
             if self._is_going_away:
-                self._send(_go_away(0, ErrorCode.NO_ERROR))
+                self._send(encode_go_away(0, ErrorCode.NO_ERROR))
         while end - position >= 9:
             high, low, frame_type, flags, stream_id = _unpack_head(data, position)
             length = high << 8 | low
             if length > FRAME_BYTES_DEFAULT:
-                raise _ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "a frame is larger than allowed")
+                raise FatalFrameError(ErrorCode.FRAME_SIZE_ERROR, "a frame is larger than allowed")
             frame_end = position + 9 + length
             if frame_end > end:
                 break
@@ -433,13 +431,13 @@ class Http2Connection(asyncio.BufferedProtocol):
                 Setting.MAX_HEADER_LIST_SIZE: self.limits.header_list_bytes_max,
             }
         )
-        self._send(settings + _window_update(0, CONNECTION_WINDOW_BYTES - WINDOW_DEFAULT))
+        self._send(settings + encode_window_update(0, CONNECTION_WINDOW_BYTES - WINDOW_DEFAULT))
 
     def _receive(self, frame_type: int, flags: int, stream_id: int, payload: bytes) -> None:
         if not self.has_settings and frame_type != FrameType.SETTINGS:
-            raise _ConnectionError(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
+            raise FatalFrameError(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
         if self._block is not None and frame_type != FrameType.CONTINUATION:
-            raise _ConnectionError(ErrorCode.PROTOCOL_ERROR, "a frame stands within a header block")
+            raise FatalFrameError(ErrorCode.PROTOCOL_ERROR, "a frame stands within a header block")
         if frame_type == _DATA:
             self._data(flags, stream_id, payload)
         elif frame_type == _HEADERS:
@@ -452,12 +450,12 @@ class Http2Connection(asyncio.BufferedProtocol):
     def _data(self, flags: int, stream_id: int, payload: bytes) -> None:
         size = len(payload)
         if not stream_id or stream_id > self._last_stream_id:
-            raise _ConnectionError(ErrorCode.PROTOCOL_ERROR, "DATA on a stream that was never opened")
+            raise FatalFrameError(ErrorCode.PROTOCOL_ERROR, "DATA on a stream that was never opened")
         self._receive_window -= size
         if self._receive_window < 0:
-            raise _ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the connection's window")
+            raise FatalFrameError(ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the connection's window")
         if self._receive_window < CONNECTION_WINDOW_BYTES // 2:
-            self._send(_window_update(0, CONNECTION_WINDOW_BYTES - self._receive_window))
+            self._send(encode_window_update(0, CONNECTION_WINDOW_BYTES - self._receive_window))
             self._receive_window = CONNECTION_WINDOW_BYTES
         stream = self.streams.get(stream_id)
         if stream is None:
@@ -467,26 +465,26 @@ class Http2Connection(asyncio.BufferedProtocol):
             return
         stream.receive_window -= size
         if stream.receive_window < 0:
-            raise _ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the stream's window")
+            raise FatalFrameError(ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the stream's window")
         owner = stream.owner
         assert owner is not None
         if flags & Flag.PADDED:
-            payload = _without_padding(payload)
+            payload = without_padding(payload)
         if payload:
             owner.data_received(payload)
         if flags & Flag.END_STREAM:
             stream.is_request_ended = True
             owner.request_ended()
         elif stream.receive_window < self.limits.window_bytes // 2 and not stream.is_closed:
-            self._send(_window_update(stream_id, self.limits.window_bytes - stream.receive_window))
+            self._send(encode_window_update(stream_id, self.limits.window_bytes - stream.receive_window))
             stream.receive_window = self.limits.window_bytes
 
     def _headers(self, flags: int, stream_id: int, payload: bytes) -> None:
         if flags & Flag.PADDED:
-            payload = _without_padding(payload)
+            payload = without_padding(payload)
         if flags & Flag.PRIORITY:
             if len(payload) < 5:
-                raise _ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "HEADERS without its priority")
+                raise FatalFrameError(ErrorCode.FRAME_SIZE_ERROR, "HEADERS without its priority")
             payload = payload[5:]
         if flags & Flag.END_HEADERS:
             self._request(flags, stream_id, payload)
@@ -495,11 +493,11 @@ class Http2Connection(asyncio.BufferedProtocol):
 
     def _continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
         if self._block is None or self._block[0] != stream_id:
-            raise _ConnectionError(ErrorCode.PROTOCOL_ERROR, "CONTINUATION of nothing")
+            raise FatalFrameError(ErrorCode.PROTOCOL_ERROR, "CONTINUATION of nothing")
         _, first_flags, pieces, size = self._block
         size += len(payload)
         if size > self.limits.header_block_bytes_max or (not payload and not flags & Flag.END_HEADERS):
-            raise _ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, "a header block is too long")
+            raise FatalFrameError(ErrorCode.ENHANCE_YOUR_CALM, "a header block is too long")
         pieces.append(payload)
         self._block = stream_id, first_flags, pieces, size
         if flags & Flag.END_HEADERS:
@@ -516,27 +514,27 @@ class Http2Connection(asyncio.BufferedProtocol):
             if stream is None:
                 return  # trailers of a stream that was answered or reset meanwhile
             if stream.is_request_ended or not flags & Flag.END_STREAM:
-                raise _ConnectionError(ErrorCode.PROTOCOL_ERROR, "two header blocks on one stream")
+                raise FatalFrameError(ErrorCode.PROTOCOL_ERROR, "two header blocks on one stream")
             stream.is_request_ended = True
             assert stream.owner is not None
             stream.owner.request_ended()
             return
         if not stream_id & 1:
-            raise _ConnectionError(ErrorCode.PROTOCOL_ERROR, "a client opens streams of odd ids")
+            raise FatalFrameError(ErrorCode.PROTOCOL_ERROR, "a client opens streams of odd ids")
         self._last_stream_id = stream_id
         if self._is_going_away or len(self.streams) >= self.limits.streams_max:
-            self._send(_reset(stream_id, ErrorCode.REFUSED_STREAM))
+            self._send(encode_reset(stream_id, ErrorCode.REFUSED_STREAM))
             self._count_reset()
             return
         if fields is None:
             self._send(encode_frame(FrameType.HEADERS, _WHOLE, stream_id, self._too_large_block))
             if not flags & Flag.END_STREAM:
-                self._send(_reset(stream_id, ErrorCode.NO_ERROR))
+                self._send(encode_reset(stream_id, ErrorCode.NO_ERROR))
             self._count_reset()
             return
-        headers = _headers_of(fields)
+        headers = headers_of(fields)
         if headers is None:
-            self._send(_reset(stream_id, ErrorCode.PROTOCOL_ERROR))
+            self._send(encode_reset(stream_id, ErrorCode.PROTOCOL_ERROR))
             self._count_reset()
             return
         stream = Stream(self, stream_id, headers, send_window=self._peer_window)
@@ -551,7 +549,7 @@ class Http2Connection(asyncio.BufferedProtocol):
 
     def _rst_stream(self, flags: int, stream_id: int, payload: bytes) -> None:
         if len(payload) != 4 or not stream_id or stream_id > self._last_stream_id:
-            raise _ConnectionError(ErrorCode.PROTOCOL_ERROR, "RST_STREAM is malformed")
+            raise FatalFrameError(ErrorCode.PROTOCOL_ERROR, "RST_STREAM is malformed")
         stream = self.streams.pop(stream_id, None)
         if stream is not None:
             self._stop_waiting(stream)
@@ -569,30 +567,19 @@ class Http2Connection(asyncio.BufferedProtocol):
             self._resets, self._resets_since = 0, now
         self._resets += 1
         if self._resets > self.limits.resets_max:
-            raise _ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, "too many streams were cancelled, or windows changed")
+            raise FatalFrameError(ErrorCode.ENHANCE_YOUR_CALM, "too many streams were cancelled, or windows changed")
 
     def _settings(self, flags: int, stream_id: int, payload: bytes) -> None:
         if stream_id:
-            raise _ConnectionError(ErrorCode.PROTOCOL_ERROR, "SETTINGS belong to the connection")
+            raise FatalFrameError(ErrorCode.PROTOCOL_ERROR, "SETTINGS belong to the connection")
         if flags & Flag.ACK:
             if payload:
-                raise _ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "an acknowledgement of SETTINGS holds settings")
+                raise FatalFrameError(ErrorCode.FRAME_SIZE_ERROR, "an acknowledgement of SETTINGS holds settings")
             return
-        if len(payload) % SETTING.size:
-            raise _ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS is cut short")
+        settings = read_settings(payload)
         self.has_settings = True
-        window = self._peer_window
-        for name, value in SETTING.iter_unpack(payload):
-            if name == Setting.INITIAL_WINDOW_SIZE:
-                if value > WINDOW_MAX:
-                    raise _ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "the initial window is too large")
-                window = value
-            elif name == Setting.MAX_FRAME_SIZE:
-                if not FRAME_BYTES_DEFAULT <= value < 1 << 24:
-                    raise _ConnectionError(ErrorCode.PROTOCOL_ERROR, "the largest frame's size is out of range")
-                self._peer_frame_bytes = min(value, 1 << 20)
-            elif name == Setting.ENABLE_PUSH and value > 1:
-                raise _ConnectionError(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH is 0 or 1")
+        self._peer_frame_bytes = min(settings.get(Setting.MAX_FRAME_SIZE, self._peer_frame_bytes), 1 << 20)
+        window = settings.get(Setting.INITIAL_WINDOW_SIZE, self._peer_window)
         if window != self._peer_window:
             self._change_windows(window)
         self._send(_SETTINGS_ACK)
@@ -609,13 +596,13 @@ class Http2Connection(asyncio.BufferedProtocol):
 
     def _ping(self, flags: int, stream_id: int, payload: bytes) -> None:
         if stream_id or len(payload) != _PING_BYTES:
-            raise _ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "PING is malformed")
+            raise FatalFrameError(ErrorCode.FRAME_SIZE_ERROR, "PING is malformed")
         if not flags & Flag.ACK:
             self._send(encode_frame(FrameType.PING, Flag.ACK, 0, payload))
 
     def _window_updated(self, flags: int, stream_id: int, payload: bytes) -> None:
         if len(payload) != 4:
-            raise _ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE is malformed")
+            raise FatalFrameError(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE is malformed")
         increment = int.from_bytes(payload, "big") & 0x7FFFFFFF
         if stream_id:
             stream = self.streams.get(stream_id)
@@ -625,20 +612,20 @@ class Http2Connection(asyncio.BufferedProtocol):
                     self._lose(stream)
                     self.streams.pop(stream_id, None)
                     self._stop_waiting(stream)
-                    self._send(_reset(stream_id, ErrorCode.FLOW_CONTROL_ERROR))
+                    self._send(encode_reset(stream_id, ErrorCode.FLOW_CONTROL_ERROR))
                     return
                 self._unblock(stream)
         else:
             self._send_window += increment
             if not increment or self._send_window > WINDOW_MAX:
-                raise _ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "a window was widened by 0, or too much")
+                raise FatalFrameError(ErrorCode.FLOW_CONTROL_ERROR, "a window was widened by 0, or too much")
         self._pump()
 
     def _gone_away(self, flags: int, stream_id: int, payload: bytes) -> None:
         """The client opens no more streams; it closes the connection when it is done."""
 
     def _push_promise(self, flags: int, stream_id: int, payload: bytes) -> None:
-        raise _ConnectionError(ErrorCode.PROTOCOL_ERROR, "a client pushes nothing")
+        raise FatalFrameError(ErrorCode.PROTOCOL_ERROR, "a client pushes nothing")
 
 
 _RECEIVERS: dict[int, Callable[[Http2Connection, int, int, bytes], None]] = {
@@ -658,40 +645,3 @@ def _host_of(name: object) -> tuple[str, int]:
 
 def _held_bytes(piece: bytes | memoryview) -> int:
     return len(piece) if isinstance(piece, bytes) else memoryview(piece.obj).nbytes
-
-
-def _headers_of(fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str] | None:
-    """The first value of each name, all of `x-forwarded-for`; None for a malformed request (RFC 9113, 8.2 and 8.3): a
-    name with a capital letter, a pseudo-header field twice or behind another field."""
-    headers: dict[str, str] = {}
-    is_behind = False
-    for name, value in fields:
-        text = name.decode("latin-1")
-        if name[:1] != b":":
-            is_behind = True
-        elif is_behind or text in headers:
-            return None
-        if name != name.lower():
-            return None
-        if text == FORWARDED_FOR and text in headers:
-            headers[text] += "," + value.decode("latin-1")
-        headers.setdefault(text, value.decode("latin-1"))
-    return headers
-
-
-def _without_padding(payload: bytes) -> bytes:
-    if not payload or payload[0] >= len(payload):
-        raise _ConnectionError(ErrorCode.PROTOCOL_ERROR, "the padding is longer than the frame")
-    return payload[1 : len(payload) - payload[0]]
-
-
-def _window_update(stream_id: int, increment: int) -> bytes:
-    return _WINDOW_UPDATE_HEAD + stream_id.to_bytes(4, "big") + increment.to_bytes(4, "big")
-
-
-def _reset(stream_id: int, code: int) -> bytes:
-    return encode_frame(FrameType.RST_STREAM, 0, stream_id, int(code).to_bytes(4, "big"))
-
-
-def _go_away(last_stream_id: int, code: int) -> bytes:
-    return encode_frame(FrameType.GOAWAY, 0, 0, last_stream_id.to_bytes(4, "big") + int(code).to_bytes(4, "big"))

@@ -357,9 +357,7 @@ class Connection(asyncio.BufferedProtocol):
         """The socket is closed."""
         self._shut("lost" if exc is None else str(exc), abort=True)
         self._transport = None
-        if self._drain_timer is not None:
-            self._drain_timer.cancel()
-            self._drain_timer = None
+        self._stop_drain_timer()
         self._ended.set()
         self._handler.connection_closed(self)
         if self._on_closed is not None:
@@ -410,13 +408,16 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The peer has caught up."""
         self._write_paused = False
-        if self._drain_timer is not None:
-            self._drain_timer.cancel()
-            self._drain_timer = None
+        self._stop_drain_timer()
         if self._writable is not None:
             self._writable.set()
             self._writable = None
         self._continue_reading()
+
+    def _stop_drain_timer(self) -> None:
+        if self._drain_timer is not None:
+            self._drain_timer.cancel()
+            self._drain_timer = None
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -641,10 +642,8 @@ class Connection(asyncio.BufferedProtocol):
         if transport is not None and not abort:
             transport.close()
             # A peer that takes nothing would keep a closing connection open for ever.
-            timeout_s = self._limits.drain_timeout_ms / 1000
-            if self._drain_timer is not None:
-                self._drain_timer.cancel()
-            self._drain_timer = self.loop.call_later(timeout_s, transport.abort)
+            self._stop_drain_timer()
+            self._drain_timer = self.loop.call_later(self._limits.drain_timeout_ms / 1000, transport.abort)
         if self._writable is not None:
             self._writable.set()
             self._writable = None

@@ -39,6 +39,13 @@ async def test_a_stranger_s_field_names_are_not_kept(tmp_path: Path, monkeypatch
     assert max(sum(map(len, names)) for names in request_signature._orders) <= 1_000
 
 
+def test_the_orders_of_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_signature, "_orders", {})
+    for number in range(5_000):
+        assert request_signature.signed_content({f"b{number}": "2", "a": "1"}, b"3") == b"123"
+    assert 0 < len(request_signature._orders) <= 1_024
+
+
 async def test_a_user_s_names_of_topics_and_groups_are_not_kept(tmp_path: Path) -> None:
     async with broker_with_users(tmp_path) as broker:
         await broker.add_user(ALICE, entry("Topic:*", Action.SUB), entry("Group:*", Action.SUB))

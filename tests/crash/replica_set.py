@@ -35,7 +35,14 @@ class ReplicaSet:
         self.arguments: tuple[str, ...] = ()
         """Options of each member."""
         self._folder = folder
-        self._settings = {**TINY_FILES_GO_AT_ONCE, **FAST, "namesrvAddr": name_server, "coldUrl": cold_url, **settings}
+        self._settings = {
+            **TINY_FILES_GO_AT_ONCE,
+            **FAST,
+            "namesrvAddr": name_server,
+            "coldUrl": cold_url,
+            "waitTimeMillsInSendQueue": "10000",  # a busy machine refuses no send
+            **settings,
+        }
         self._members: list[BrokerProcess] = []
 
     def member(self, number: int, role: str, broker_id: int = 0, **settings: str) -> BrokerProcess:

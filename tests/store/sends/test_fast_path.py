@@ -21,6 +21,7 @@ from thermocline.store.config.store_config import StoreConfig
 from thermocline.store.files.disk import RealDisk
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues.consume_queue import UNIT
+from thermocline.store.sends import fast_batch
 from thermocline.store.sends.fast_path import FastPath, FastPathSettings, FeedResult, SendTarget
 
 NOW_MS = 1_795_247_850_000
@@ -123,6 +124,16 @@ def test_a_send_becomes_the_record_that_rocketmq_stores(bench: Bench) -> None:
         "TRACE_ON": "true",
     }
     assert bench.puts == [("TopicA", 1, record.size_bytes)]
+
+
+def test_equal_messages_of_a_batch_are_laid_out_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("laid out one by one")
+
+    monkeypatch.setattr(fast_batch, "_one_by_one", fail)
+    result = bench.feed(send_frame(), batch_frame([BatchMessage(b"body", b"k\x01v\x02TAGS\x01TagA\x02", 1)] * 4))
+    records = iterate_records(bench.store.commit_log.record_view(0, result.append_end))
+    assert [record.body for record in records][1:] == [b"body"] * 4
 
 
 def test_a_batch_becomes_records_of_its_messages(bench: Bench) -> None:

@@ -217,6 +217,16 @@ async def test_two_that_are_exchanged_are_both_found_and_healed(rig: ScrubRig, k
     await check_whole(rig)
 
 
+async def test_a_second_search_repeats_no_finding(rig: ScrubRig) -> None:
+    """It follows the repair of the head, and finds the unknown object again, which stays."""
+    head, unknown = objects_of(rig, ObjectKind.CHECKPOINT_HEAD)[-1], KEYS.checkpoint_head(rig.catalog.version + 9)
+    await flip_bit(rig.objects, head, Random(1))
+    await rig.objects.put(unknown, b"unknown content")
+    report = await rig.scrub(heal=True)
+    outcomes = [(finding.key, finding.outcome) for finding in report.findings]
+    assert sorted(outcomes) == [(head, Outcome.HEALED), (unknown, Outcome.FOUND)]
+
+
 async def test_a_hint_exchanged_with_a_pin(rig: ScrubRig) -> None:
     pin = objects_of(rig, ObjectKind.PIN)[0]
     await swap(rig.objects, KEYS.head_hint, pin)
