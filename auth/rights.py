@@ -105,7 +105,7 @@ class Need:
         each = "each " if self.separator or self.names is not None else ""
         text = f"{actions} on {each}{kind} `{self.field}`"
         if self.is_reply:
-            return f"{text}, unless that is `CLUSTER{REPLY_TOPIC_SUFFIX}`"
+            return f"{text}, unless that is `{{cluster}}{REPLY_TOPIC_SUFFIX}`"
         if self.retry_actions:
             retry_actions = " or ".join(action.title for action in self.retry_actions)
             return f"{text}; of a retry topic {retry_actions} on its group"

@@ -8,6 +8,7 @@ from thermocline.broker.follower.source import Source
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
 from thermocline.remoting.errors import PermissionDeniedError
+from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.request_code import RequestCode
 
 REFUSED = (
@@ -18,6 +19,7 @@ REFUSED = (
     RequestCode.SEND_REPLY_MESSAGE_V2,
     RequestCode.CONSUMER_SEND_MSG_BACK,
     RequestCode.END_TRANSACTION,
+    RequestCode.RESUME_CHECK_HALF_MESSAGE,
     RequestCode.RECALL_MESSAGE,
     RequestCode.POP_MESSAGE,
     RequestCode.ACK_MESSAGE,
@@ -25,9 +27,12 @@ REFUSED = (
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
     RequestCode.UPDATE_AND_CREATE_TOPIC,
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
     RequestCode.DELETE_TOPIC_IN_BROKER,
+    PrivateRequestCode.TTL_SET,
 )
-"""Requests that append to the log (also POP's check points), or change topics, which belong to the source."""
+"""Requests that append to the log (also POP's check points), or change topics, which belong to the source: a time to
+live that is changed here hides the source's messages from this broker's readers, some of them for ever."""
 
 
 class ReadOnlyProcessor:

@@ -17,7 +17,7 @@ import msgspec
 from thermocline.remoting.bodies import HARuntimeInfo
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection, Handler
-from thermocline.remoting.errors import BrokerBusyError, InvalidRequestError, MQError
+from thermocline.remoting.errors import BrokerBusyError, InvalidRequestError, MQError, ServiceUnavailableError
 from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.remoting.private_requests import PrivateRequestCode, ReplicaSourceAnswer
 from thermocline.remoting.request_code import RequestCode
@@ -124,6 +124,7 @@ class SlaveProcessor:
             **dict.fromkeys(BUSY_ON_SLAVE, self.refuse),
             RequestCode.END_TRANSACTION: self.end_transaction,
             RequestCode.RECALL_MESSAGE: self.recall,
+            PrivateRequestCode.TTL_SET: self.set_ttl,
         }
 
     def refuse(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
@@ -139,3 +140,7 @@ class SlaveProcessor:
         return RemotingCommand.response(
             command, code=ResponseCode.SLAVE_NOT_AVAILABLE, remark="recall failed, broker service not available"
         )
+
+    def set_ttl(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        """90105: its master's next table would undo it, and what had expired for good would be there again."""
+        raise ServiceUnavailableError("a slave has its master's times to live: change it at the master")

@@ -44,9 +44,9 @@ class BrokerConfig(ReplicaSettings):
     listen_host: str = setting("", "bindAddress")
     """Empty: loopback, or all addresses if `advertised_host` is not loopback (see `bound_host`)."""
     listen_port: int = setting(10911, "listenPort", least=0, most=65535)
+    """0 takes a free one."""
     vip_port_on: bool = setting(True, "vipPortEnable")
     """Whether the port two below, if it is free, serves the same; slaves of RocketMQ ask for some tables there."""
-    """0 takes a free one."""
     advertised_host: str = setting("", "brokerIP1")
     """The address given to clients; empty: this machine's own, or `bound_host` if that is one machine's address."""
     advertised_port: int = setting(0, "brokerPort1", least=0, most=65535)

@@ -49,7 +49,7 @@ def uses_controllers(command: Callable[Concatenate[Application, str, P], R]) -> 
 @click.command("status", short_help="Show controllers and replica sets.")
 @uses_controllers
 def status(app: Application, controllers: str) -> None:
-    """Show each controller, and every replica with its role, by the tables of the leading one.
+    """Show each controller, and every replica with its role, from the tables of the leading controller.
 
     \b
     Example:
@@ -124,7 +124,7 @@ def elect(app: Application, controllers: str, broker: str, replica: int, cluster
 @click.argument("broker")
 @click.option("--broker-id", "broker_ids", multiple=True, type=click.IntRange(min=1), help="This replica alone.")
 @click.option("--cluster", default="DefaultCluster", show_default=True, help="The cluster of the brokers.")
-@click.option("--living", is_flag=True, help="Although they are alive.")
+@click.option("--living", is_flag=True, help="Forget them even if they are alive.")
 @uses_controllers
 def clean(
     app: Application, controllers: str, broker: str, broker_ids: tuple[int, ...], cluster: str, living: bool

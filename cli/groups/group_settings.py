@@ -24,7 +24,11 @@ def _setting_options(command: Command) -> Command:
     """The options that `create` and `update` share; one that is not given is None."""
     for option in reversed(
         (
-            click.option("--retry-max", type=click.IntRange(min=0), help="Tries again before the dead-letter topic."),
+            click.option(
+                "--retry-max",
+                type=click.IntRange(min=0),
+                help="How often a message is tried again before it goes to the dead-letter topic.",
+            ),
             click.option("--retry-queues", type=click.IntRange(min=0), help="Queues of the retry topic."),
             click.option(
                 "--retry-delays",

@@ -76,7 +76,11 @@ def reads_cold_tier(command: Callable[Concatenate[ColdRead, P], R]) -> Callable[
         help="""Where to start in every queue: latest, or as '{"orders": {"broker-a:0": 17}}'.""",
     )
     @click.option("--ending-offsets", metavar="earliest|latest|JSON", help="Where to end, exclusive.")
-    @click.option("--starting-time", metavar="TIME", help="Store time to start at: milliseconds or ISO 8601.")
+    @click.option(
+        "--starting-time",
+        metavar="TIME",
+        help="Store time to start at: milliseconds, or ISO 8601, UTC when it names no zone.",
+    )
     @click.option("--ending-time", metavar="TIME", help="Store time to end before, written so too.")
     @click.option(
         "--engine",

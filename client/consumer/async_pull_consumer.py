@@ -34,7 +34,7 @@ from thermocline.client.consumer.options import MIB, MessageModel, PullConsumerO
 from thermocline.client.consumer.pulled_queue import PulledQueue
 from thermocline.client.consumer.rebalancer import RETRY_PAUSE_S, Rebalancer
 from thermocline.client.consumer.running_info import answer_running_info
-from thermocline.client.consumer.start_offset import find_start_offset
+from thermocline.client.consumer.start_offset import begin_timestamp_ms, find_start_offset
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage
 from thermocline.client.session import ClientSession
@@ -62,7 +62,6 @@ logger = logging.getLogger(__name__)
 FLOW_CONTROL_PAUSE_S = 0.02
 UNSUBSCRIBED_PAUSE_S = 0.1
 PULL_BYTES_MAX = 2**31 - 1
-HALF_AN_HOUR_MS = 30 * 60 * 1000
 
 
 class AsyncPullConsumer(PullConsumerOptions):
@@ -361,7 +360,7 @@ class AsyncPullConsumer(PullConsumerOptions):
             store=parts.store,
             calls=parts.calls,
             consume_from_where=self.consume_from_where,
-            consume_timestamp_ms=self.consume_timestamp_ms or wall_clock_ms() - HALF_AN_HOUR_MS,
+            consume_timestamp_ms=begin_timestamp_ms(self, start_timestamp_ms=self._start_timestamp_ms),
         )
         if queue in self._table or self.subscription_of(queue) is None:
             return

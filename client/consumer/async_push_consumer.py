@@ -41,6 +41,7 @@ from thermocline.client.consumer.orderly_dispatcher import OrderlyDispatcher
 from thermocline.client.consumer.queue_workers import QueueWorkers
 from thermocline.client.consumer.rebalancer import Rebalancer
 from thermocline.client.consumer.server_requests import ServerRequests
+from thermocline.client.consumer.start_offset import begin_timestamp_ms
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.async_producer import trace_producer
 from thermocline.client.session import ClientSession
@@ -57,7 +58,6 @@ from thermocline.remoting.topic_validation import check_topic, retry_topic
 __all__ = ["AsyncPushConsumer"]
 
 EXPIRY_INTERVAL_S = 60.0
-HALF_AN_HOUR_MS = 30 * 60 * 1000
 
 
 class AsyncPushConsumer(PushConsumerOptions):
@@ -266,7 +266,7 @@ class AsyncPushConsumer(PushConsumerOptions):
             flow=flow,
             stats=stats,
             subscriptions=self._subscriptions,
-            consume_timestamp_ms=self.consume_timestamp_ms or now_ms - HALF_AN_HOUR_MS,
+            consume_timestamp_ms=begin_timestamp_ms(self, start_timestamp_ms=now_ms),
             rebalance_soon=lambda: rebalancer.soon(),
         )
         rebalancer = Rebalancer(

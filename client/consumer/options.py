@@ -56,7 +56,6 @@ class ConsumerOptions(ZonedOptions):
     """How members share queues; all members of a group must use the same."""
     rebalance_interval_ms: int = 20_000
     """How often the shares are computed anew; a change of membership does it at once."""
-    persist_consumer_offset_interval_ms: int = 5_000
     pull_threshold_for_queue: int = 1_000
     """Most messages of one queue held without an outcome."""
     pull_threshold_size_for_queue_mib: int = 100
@@ -73,7 +72,7 @@ class ConsumerOptions(ZonedOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_group(self.group)
-        require_positive(self, "rebalance_interval_ms", "persist_consumer_offset_interval_ms")
+        require_positive(self, "rebalance_interval_ms")
         require_positive(self, "pull_threshold_for_queue", "pull_threshold_size_for_queue_mib", "consume_max_span")
         require_positive(self, "pull_threshold_for_all", "pull_threshold_size_for_all_mib")
         require_positive(self, "pull_time_delay_ms_when_exception")
@@ -85,6 +84,8 @@ class PushConsumerOptions(ConsumerOptions):
 
     consume_threads: int = 20
     """Most listener calls at once: threads of the blocking half, tasks of the asyncio half."""
+    persist_consumer_offset_interval_ms: int = 5_000
+    """How often offsets are sent to the broker, or written to the local file of a broadcasting member."""
     consume_message_batch_max_size: int = 1
     """Most messages in one listener call."""
     pull_batch_size: int = 32
@@ -107,6 +108,7 @@ class PushConsumerOptions(ConsumerOptions):
         super().__post_init__()
         check_topic(self.trace_topic)
         require_positive(self, "consume_threads", "consume_message_batch_max_size", "pull_batch_size")
+        require_positive(self, "persist_consumer_offset_interval_ms")
         require_positive(self, "pull_batch_size_in_bytes", "consume_timeout_minutes", "suspend_current_queue_ms")
         if self.consume_message_batch_max_size > 1024 or self.pull_batch_size > 1024:
             raise InvalidRequestError("a batch has at most 1024 messages", group=self.group)

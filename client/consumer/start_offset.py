@@ -7,6 +7,9 @@ It begins at the group's committed offset. If the group has none, the option `co
 | CONSUME_FROM_LAST_OFFSET | the queue's end | 0 |
 | CONSUME_FROM_FIRST_OFFSET | 0; if that message is deleted, the broker answers with its minimum offset | 0 |
 | CONSUME_FROM_TIMESTAMP | the first message stored at or after `consume_timestamp_ms` | the queue's end |
+
+Without `consume_timestamp_ms` that time is half an hour before the consumer's start, in each queue, whenever it is
+taken over.
 Source: client/impl/consumer/RebalancePushImpl.java (computePullFromWhere), Apache RocketMQ 5.3.
 """
 
@@ -14,11 +17,20 @@ from __future__ import annotations
 
 from thermocline.client.consumer.consumer_calls import ConsumerCalls
 from thermocline.client.consumer.offset_store import OffsetStore
-from thermocline.client.consumer.options import ConsumeFromWhere
+from thermocline.client.consumer.options import ConsumeFromWhere, ConsumerOptions
 from thermocline.client.message_queue import MessageQueue
 from thermocline.remoting.topic_validation import is_retry_topic
 
-__all__ = ["find_start_offset"]
+__all__ = ["begin_timestamp_ms", "find_start_offset"]
+
+HALF_AN_HOUR_MS = 30 * 60 * 1000
+
+
+def begin_timestamp_ms(options: ConsumerOptions, *, start_timestamp_ms: int) -> int:
+    """Return the store time for CONSUME_FROM_TIMESTAMP of a consumer that was started at `start_timestamp_ms`; both in
+    milliseconds since 1970."""
+    wanted_ms = options.consume_timestamp_ms
+    return start_timestamp_ms - HALF_AN_HOUR_MS if wanted_ms is None else wanted_ms
 
 
 async def find_start_offset(

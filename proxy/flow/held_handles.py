@@ -172,7 +172,7 @@ class HeldHandles:
         table[key] = held
         self._plan(held)
 
-    async def take(self, client_id: str, group: str, message_id: str, handle: ProxyHandle) -> TakenHandle:
+    async def take_handle(self, client_id: str, group: str, message_id: str, handle: ProxyHandle) -> TakenHandle:
         """Renew this delivery no more; its present handle, or the one given where it is not held.
 
         Waits for a renewal under way, so that the handle returned is the one that counts at the broker.

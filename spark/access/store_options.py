@@ -55,7 +55,7 @@ from thermocline.tiered.wrappers import RetryPolicy
 
 HADOOP_PREFIX = "fs.s3a."
 BUCKET_PREFIX = "fs.s3a.bucket."
-_NAMES = frozenset(
+NAMES = frozenset(
     {
         *("s3.endpoint", "s3.tls", "s3.region", "s3.pathstyle", "s3.accesskey", "s3.secretkey", "s3.sessiontoken"),
         *("s3.credentials", "s3.profile", "s3.credentialsfile", "s3.ca", "s3.sse", "s3.ssekmskeyid"),
@@ -164,7 +164,7 @@ class Credentials(TypedDict, total=False):
 
 def is_store_option(name: str) -> bool:
     """Whether an option of a read, in lower case, is a store option. Every other `fs.s3a.*` option is accepted too."""
-    return name in _NAMES or name.startswith(HADOOP_PREFIX)
+    return name in NAMES or name.startswith(HADOOP_PREFIX)
 
 
 def store_options(options: Mapping[str, str]) -> StoreOptions:

@@ -21,7 +21,7 @@ from thermocline.spark.reading.source_options import ReadOptions, parse_size_byt
 
 TRIGGER_BYTES_DEFAULT = 1 << 30
 BROKER_TIMEOUT_MS_DEFAULT = 120_000
-_OF_BATCHES = ("endingOffsets", "endingTimestamp", "snapshotVersion", "snapshotTimestamp", "snapshotPin")
+OF_BATCHES = ("endingOffsets", "endingTimestamp", "snapshotVersion", "snapshotTimestamp", "snapshotPin")
 _BOUNDS = ("maxBytesPerTrigger", "maxOffsetsPerTrigger")
 
 
@@ -64,7 +64,7 @@ def stream_options_from(options: Mapping[str, str]) -> StreamOptions:
 
 def _check_refused(options: Mapping[str, str]) -> None:
     """InvalidRequestError for what would say something about a stream and does not."""
-    of_batches, bounds = ({name.lower() for name in names} for names in (_OF_BATCHES, _BOUNDS))
+    of_batches, bounds = ({name.lower() for name in names} for names in (OF_BATCHES, _BOUNDS))
     for name in options:
         word = name.lower()
         if word in of_batches:

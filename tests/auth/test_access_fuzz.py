@@ -189,9 +189,9 @@ async def test_mutated_policies_at_a_broker(
             memory.passed(len(chunk))
         wire.close()
         await assert_serves(broker)
-        left = broker.store.encode()
+        stored_before = broker.store.encode()
     async with broker_with_users(tmp_path) as broker:
-        assert broker.store.encode() == left
+        assert broker.store.encode() == stored_before
         await assert_serves(broker)
     memory.check()
     assert {answer for _, answer in codes} <= ANSWERS, codes
@@ -286,15 +286,15 @@ accounts:
 def test_mutated_older_files(case_count: Callable[..., int]) -> None:
     """Read, or refused with the place; nothing of the file is in the error."""
     count = case_count(quick=2_000, soak=100_000)
-    memory, read, told = Memory(count), 0, 0
+    memory, read, shown_count = Memory(count), 0, 0
     for mutated in itertools.islice(texts(random.Random(SEED), PLAIN_ACL), count):
         try:
             for account in read_accounts(mutated.decode("utf-8", "replace"), "plain_acl.yml"):
                 account.policies()
             read += 1
         except SettingError as error:
-            told += "12345678" in str(error)
+            shown_count += "12345678" in str(error)
         memory.passed(1)
     memory.check()
-    assert not told
+    assert not shown_count
     assert 0 < read < count

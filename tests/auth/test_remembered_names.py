@@ -101,8 +101,8 @@ async def test_a_request_that_waits_keeps_no_long_text(tmp_path: Path) -> None:
             command = RemotingCommand.request(code, ext_fields={**pop, "another": LONG_TEXT})
             ROOT.sign(command)
             connection.start_call(command, timeout_ms=60_000).add_done_callback(lambda done: done.exception())
-        look: Any = broker.process.dispatcher._handlers[RequestCode.NOTIFICATION]
-        pops, notices = look.__self__._polling, look.__self__._notifications
+        handler: Any = broker.process.dispatcher._handlers[RequestCode.NOTIFICATION]
+        pops, notices = handler.__self__._polling, handler.__self__._notifications
         await until(lambda: pops._count == notices._count == 1, what="both wait")
         for polling in (pops, notices):
             (parked,) = (each for waiting in polling._places.values() for each in waiting)

@@ -52,7 +52,7 @@ async def test_while_a_broker_starts_nothing_is_told_and_nothing_is_done(
         connection = await ClientConnection.open(f"127.0.0.1:{process._listener.port}")
         store = process._role.local.store
         before = store.commit_log.append_offset
-        told = set()
+        answers = set()
         for serialize_type in SerializeType:
             for user in (None, ALICE, ROOT):
                 for code in CODES:
@@ -62,9 +62,9 @@ async def test_while_a_broker_starts_nothing_is_told_and_nothing_is_done(
                     if user is not None:
                         user.sign(command)
                     answer = await connection.call(command, timeout_ms=60_000)
-                    told.add((answer.code, answer.remark, bytes(answer.body), str(answer.ext_fields)))
+                    answers.add((answer.code, answer.remark, bytes(answer.body), str(answer.ext_fields)))
         refusals = ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE  # the latter of sends
-        assert told == {(code, "system busy", b"", "None") for code in refusals}
+        assert answers == {(code, "system busy", b"", "None") for code in refusals}
         assert store.commit_log.append_offset == before
         assert not list(store.queues.of_topic("TopicX"))
         connection.close()

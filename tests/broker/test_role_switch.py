@@ -21,9 +21,13 @@ from tests.waiting import until
 from thermocline.broker import hot_process, role_switch
 from thermocline.client import Message, MQError, SendStatus, UnavailableError
 from thermocline.localstack.loopback_port import free_port
+from thermocline.remoting.clients.client import ClientConnection
+from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import DiskFullError
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
+from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.records.message_record import iterate_records
+from thermocline.remoting.response_code import ResponseCode
 from thermocline.replication import Alignment, EpochEntry, EpochFile, StaleEpochError
 from thermocline.store.config import FlushDiskType
 from thermocline.store.files.disk import RealDisk
@@ -494,3 +498,24 @@ async def test_nothing_of_a_role_that_has_ended_is_kept(tmp_path: Path) -> None:
         gc.collect()
         assert [each() for each in ended if each() is not None] == []
         assert broker.process._settings.listener_count == kept
+
+
+async def test_a_slave_refuses_another_time_to_live(tmp_path: Path) -> None:
+    """Its master's next table would undo it: what had expired for good would be there again."""
+    async with role_set(tmp_path) as found:
+        await found.switch(1)
+        await make_topic(found)
+        async with producer_of(found.namesrv) as producer:
+            await send_until_taken(producer, b"makes the slave request the topic at once")
+        await until(lambda: TOPIC in found.brokers[2].parts.parts.tables.topics, what="the slave has the topic")
+        codes = {}
+        for number in (2, 1):
+            connection = await ClientConnection.open(found.brokers[number].address)
+            command = RemotingCommand.request(
+                PrivateRequestCode.TTL_SET, ext_fields={"topic": TOPIC, "ttlMs": "3600000"}
+            )
+            codes[number] = (await connection.call(command, timeout_ms=5_000)).code
+            connection.close()
+            topics = found.brokers[number].parts.parts.tables.topics
+            assert topics.time_to_live_ms(TOPIC) == (3_600_000 if number == found.master else None)
+        assert codes == {2: ResponseCode.SERVICE_NOT_AVAILABLE, 1: ResponseCode.SUCCESS}

@@ -17,9 +17,11 @@ from tests.crash.bucket import newest
 from tests.crash.recovery_load import read_across_holes
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
-from thermocline.remoting.bodies import TopicRouteData
+from thermocline.remoting.bodies import TopicQueueMappingDetail, TopicRouteData
 from thermocline.remoting.clients.client import ClientConnection
+from thermocline.remoting.headers.broker import CreateTopicRequestHeader
 from thermocline.remoting.headers.namesrv import GetRouteInfoRequestHeader
+from thermocline.remoting.headers.send import ResumeCheckHalfMessageRequestHeader
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
@@ -203,6 +205,10 @@ async def test_it_takes_no_message_and_keeps_its_groups_offsets(writer: BrokerPr
     with pytest.raises(wire.Refused) as refused:
         await wire.make_topic(connection, "NobodyKnowsIt", queues=1)
     assert refused.value.code == ResponseCode.NO_PERMISSION
+    for change in (give_a_ttl, make_static_topic, resume_transaction):
+        with pytest.raises(wire.Refused) as refused:
+            await change(connection)
+        assert refused.value.code == ResponseCode.NO_PERMISSION
     await wire.make_group(connection, "readers")
     await wire.commit_offset(connection, "readers", TOPIC, 0, 3)
     assert await reader.stop() == 0
@@ -218,6 +224,24 @@ async def test_it_takes_no_message_and_keeps_its_groups_offsets(writer: BrokerPr
     connection.close()
     reader.check_log()
     assert await reader.stop() == 0
+
+
+async def give_a_ttl(connection: ClientConnection) -> None:
+    """Ask for a time to live by which everything has expired."""
+    await wire.set_ttl(connection, TOPIC, 1)
+
+
+async def make_static_topic(connection: ClientConnection) -> None:
+    """Ask for a static topic."""
+    mapping = TopicQueueMappingDetail(topic="Static", broker_name="broker-a-read-only", total_queues=1)
+    header = CreateTopicRequestHeader(topic="Static", read_queue_nums=1, write_queue_nums=1, perm=6)
+    await wire.ask(connection, RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, header, body=mapping.encode())
+
+
+async def resume_transaction(connection: ClientConnection) -> None:
+    """Ask for a half message to be put into the log again."""
+    header = ResumeCheckHalfMessageRequestHeader(topic=TOPIC, msg_id="7F00000100002A9F0000000000000000")
+    await wire.ask(connection, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
 
 
 async def test_refusals_of_its_helper_are_not_answered_with_try_again(

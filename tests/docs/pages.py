@@ -85,6 +85,16 @@ def code(cell: str) -> str:
     return cell[1:-1] if len(cell) > 2 and cell[0] == cell[-1] == "`" and "`" not in cell[1:-1] else ""
 
 
+def inline_code(page: Path) -> list[str]:
+    """The pieces of code in the page's running text and tables; one that goes on in the next line is joined."""
+    text = "\n".join(line for _, line, _ in _lines(page, with_code=False))
+    found: list[str] = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        assert paragraph.count("`") % 2 == 0, f"{page.name}: a piece of code has no end: {paragraph[:80]}"
+        found += (" ".join(piece.split()) for piece in paragraph.split("`")[1::2])
+    return found
+
+
 def _lines(page: Path, *, with_code: bool = True) -> Iterator[tuple[int, str, tuple[str, ...]]]:
     stack: list[tuple[int, str]] = []
     is_code = False

@@ -126,7 +126,7 @@ def test_there_and_back(official_software: OfficialSoftware, java_agent_process:
     logs = {name: tmp_path / f"{name}-store" / "commitlog" for name in ("old", "new", "back")}
     received: set[bytes] = set()
 
-    def take() -> set[bytes]:
+    def consumed() -> set[bytes]:
         received.update(message.body for message in agent.received(GROUP, count=0))
         return received
 
@@ -175,9 +175,9 @@ def test_there_and_back(official_software: OfficialSoftware, java_agent_process:
         ours = page.start(page.block("3.", "sh", 1))
         stack.callback(ours.stop)
         wait_going_on(load)
-        wait_until(lambda: take() >= load.acknowledged | history, what="the consumer goes on", timeout_s=SLOW_S)
+        wait_until(lambda: consumed() >= load.acknowledged | history, what="the consumer goes on", timeout_s=SLOW_S)
         assert log_end(logs["new"]) > log_end(logs["old"])
-        wait_until(lambda: b"delayed" in take(), what="the delayed message comes", timeout_s=SLOW_S)
+        wait_until(lambda: b"delayed" in consumed(), what="the delayed message comes", timeout_s=SLOW_S)
         assert wall_clock_ms() >= delayed_until_ms
         agent.call("start_push_consumer", name="new", namesrv=namesrv, group="NewGroup", topics={TOPIC: "*"})
         stack.callback(agent.call, "stop_consumer", name="new")
@@ -209,4 +209,4 @@ def test_there_and_back(official_software: OfficialSoftware, java_agent_process:
             official(official_software, tmp_path / "last", tmp_path / "back-store", namesrv, brokerRole="ASYNC_MASTER")
         )
         wait_going_on(load)
-        wait_until(lambda: take() >= load.acknowledged, what="the consumer goes on", timeout_s=SLOW_S)
+        wait_until(lambda: consumed() >= load.acknowledged, what="the consumer goes on", timeout_s=SLOW_S)

@@ -66,11 +66,24 @@ def test_options_have_the_defaults_that_the_page_says() -> None:
     assert {options for options, _, _ in rows} == set(OPTIONS.values())
     for options, name, row in rows:
         default = getattr(options(), name)
-        if isinstance(default, enum.Enum):
+        if isinstance(default, enum.IntEnum):
+            default = default.name
+        elif isinstance(default, enum.Enum):
             default = default.value
         elif isinstance(default, AllocationStrategy):
             default = default.name
         assert row.cells["default"] == (f"`{default}`" if default != "" else "empty"), name
+
+
+def test_each_option_has_its_row() -> None:
+    """In the table of its client, or in one whose options it has, too, as the text says."""
+    named: dict[type[ClientOptions], set[str]] = {}
+    for options, name, _ in option_rows():
+        named.setdefault(options, set()).add(name)
+    shared = {TransactionProducerOptions: ProducerOptions, PullConsumerOptions: PushConsumerOptions}
+    for options in OPTIONS.values():
+        rows = named[options] | named[ClientOptions] | named.get(shared.get(options, options), set())
+        assert sorted({field.name for field in dataclasses.fields(options)} - rows) == [], options.__name__
 
 
 def names_in(rows: list[TableRow]) -> set[str]:

@@ -63,7 +63,7 @@ class OfficialReplica:
             "brokerName": name,
             "slaveReadEnable": "true",  # a slave of RocketMQ serves no pull without it
             "totalReplicas": "2",  # nor does a master of RocketMQ take anything back
-            "brokerIP2": LOOPBACK,  # it waits for a slave by the address that it knows
+            "brokerIP2": LOOPBACK,  # it waits for a slave by the address that it has
         }
         self._running = contextlib.ExitStack()
 

@@ -55,7 +55,7 @@ class GoAgent(JavaAgent):
 
 
 class GoClients(enum.Enum):
-    """Which of the official clients; the value is what `go build` is told."""
+    """Which of the official clients; the value has the options of `go build`."""
 
     RELEASE = ()
     """The last release, 2.1.2."""

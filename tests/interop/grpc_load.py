@@ -1,6 +1,6 @@
 """Official gRPC clients of several languages under load: each sends to one topic and consumes all of it in a group.
 
-The programs print what is acknowledged and what they receive; `load` in `go_grpc/load.go` says how.
+The programs print each acknowledged and each received message; `load` in `go_grpc/load.go` says how.
 """
 
 from __future__ import annotations

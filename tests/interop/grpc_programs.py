@@ -123,7 +123,7 @@ def make_places_by(admin: AdminClient, prefix: str) -> None:
         admin.create_topic(f"{prefix}{kind}", queue_nums=4, attributes={"message.type": kind})
     listed = GroupRetryPolicy(customized_retry_policy=CustomizedRetryPolicy(next=[500, 500, 500]))
     admin.create_group(SubscriptionGroupConfig(group_name=f"{prefix}-retry", group_retry_policy=listed))
-    # The Node client knows no listed delays: with them a message in order goes to the dead letters when it fails.
+    # The Node client has no listed delays: with them a message in order goes to the dead letters when it fails.
     doubled = GroupRetryPolicy(exponential_retry_policy=ExponentialRetryPolicy(initial=1_000), type="EXPONENTIAL")
     admin.create_group(
         SubscriptionGroupConfig(group_name=f"{prefix}-fifo", consume_message_orderly=True, group_retry_policy=doubled)

@@ -1,4 +1,4 @@
-"""A slave stands in for its master: what goes on while the master is dead, and what the master takes back.
+"""A slave stands in for its master: what works while the master is dead, and the master's return.
 
 Brokers and NameServer of ours as processes, or the official NameServer.
 Covers `broker/assembly/stand_in.py`.
@@ -69,9 +69,9 @@ class Consumer:
             poll_name_server_interval_ms=1_000,
         )
         self._push.subscribe(TOPIC)
-        self._push.register_listener(self._take)
+        self._push.register_listener(self._on_messages)
 
-    def _take(self, messages: Sequence[ReceivedMessage], context: object) -> None:
+    def _on_messages(self, messages: Sequence[ReceivedMessage], context: object) -> None:
         self.bodies += [message.body for message in messages]
 
     def __enter__(self) -> Consumer:

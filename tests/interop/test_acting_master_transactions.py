@@ -1,4 +1,4 @@
-"""Transactions that are open when a master dies: another master asks the producers, and the master is told of none.
+"""Transactions that are open when a master dies: another master asks the producers, and the master hears of none.
 
 Brokers and NameServer of ours as processes.
 Covers `broker/acting/half_escapes.py`.
@@ -23,7 +23,7 @@ COUNT = 6
 
 
 class Listener:
-    """Knows the outcome only after `may_commit`."""
+    """Has the outcome only after `may_commit`."""
 
     def __init__(self) -> None:
         self.may_commit = threading.Event()

@@ -48,24 +48,24 @@ class Admin:
         self.names = names
         self.info = ReplicasInfo()
 
-    async def look(self) -> ReplicasInfo:
+    async def fetch_info(self) -> ReplicasInfo:
         """The set as the controller has it."""
 
-        def look() -> ReplicasInfo:
+        def fetch_info() -> ReplicasInfo:
             with contextlib.suppress(MQError), AdminClient(namesrv=self.controller) as admin:
                 return admin.replica_sets(self.controller, [self.names.broker_name]).get(
                     self.names.broker_name, ReplicasInfo()
                 )
             return ReplicasInfo()
 
-        self.info = await asyncio.to_thread(look)
+        self.info = await asyncio.to_thread(fetch_info)
         return self.info
 
     async def wait_for(self, members: set[int], *, master: int | None = None) -> ReplicasInfo:
         """Return when these are in sync, and this one is the master."""
         async with asyncio.timeout(TIMEOUT_S):
             while True:
-                info = await self.look()
+                info = await self.fetch_info()
                 found = {replica.broker_id for replica in info.in_sync_replicas}
                 if found == members and master in (None, info.master_broker_id):
                     return info

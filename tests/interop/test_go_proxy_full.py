@@ -30,7 +30,7 @@ def go_proxy(go_cluster: GoCluster, module_folder: Path) -> Iterator[GoCluster]:
     """The shared broker with a proxy in front: clients are given the proxy, tools the NameServer.
 
     A process of its own has the clients: this client has one writer of traces a process, and ends the process when
-    another NameServer's is asked for.
+    another NameServer is asked.
     """
     settings = test_go_proxy.PROXY_SETTINGS | {"remotingPushByPop": "false"}
     with (

@@ -406,7 +406,7 @@ async def test_white_lists_free_an_rpc(daemons: Daemons, admin: AdminClient) -> 
 
 
 async def test_brokers_that_cannot_be_asked_refuse_all(daemons: Daemons, admin: AdminClient) -> None:
-    """The proxy's own user is none of the broker's: it is told nothing, and nothing is allowed."""
+    """The proxy's own user is none of the broker's: it learns nothing, and nothing is allowed."""
     stranger = json.dumps({"accessKey": "stranger", "secretKey": "x"})
     async with proxy_before(daemons.namesrv, **{**SECRETS, "inner_credentials": stranger}) as proxy:
         root = signed(ROOT.access_key, ROOT.secret_key)

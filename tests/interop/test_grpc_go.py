@@ -33,5 +33,5 @@ def daemons(go_grpc: GrpcProgram, new_module_folder: Callable[[str], Path]) -> I
 def test_the_go_client_runs_a_scenario(
     daemons: ProxyDaemons, go_grpc: GrpcProgram, tmp_path: Path, scenario: str, security: str
 ) -> None:
-    """TLS is what this client does unless it is told not to; it takes any certificate."""
+    """TLS is what this client does unless an option forbids it; it takes any certificate."""
     run_scenario(go_grpc, daemons.endpoint, scenario, home=tmp_path, security=security)

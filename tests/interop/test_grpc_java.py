@@ -35,5 +35,5 @@ def daemons(
 def test_the_java_client_runs_a_scenario(
     daemons: ProxyDaemons, java_grpc: GrpcProgram, tmp_path: Path, scenario: str, security: str
 ) -> None:
-    """TLS is what this client does unless it is told not to; it takes any certificate."""
+    """TLS is what this client does unless an option forbids it; it takes any certificate."""
     run_scenario(java_grpc, daemons.endpoint, scenario, home=tmp_path, security=security)

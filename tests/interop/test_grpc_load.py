@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 SETTINGS = {
-    "useEndpointPortFromRequest": "true",  # routes name both proxies, as the clients were told them
+    "useEndpointPortFromRequest": "true",  # routes name both proxies, as the clients' settings do
     "defaultInvisibleTimeMills": "10000",
     "renewAheadTimeMillis": "5000",
     "renewSchedulePeriodMillis": "1000",
@@ -44,7 +44,7 @@ PAUSE_MS_MAX = 1_000
 """Between two receipts of a client that gets a message every few milliseconds; beside it twice the longest one while a
 broker of another cluster starts on this machine. One that waits for a time limit of its own waits for 3 s and more."""
 REPEATED_MAX = 20
-"""Of some thousand messages: what is a burst and what is not."""
+"""Of some thousand messages: which are a burst."""
 HELD_MAX = 128
 """A proxy that stops gives back what its push consumers hold: a few receives of 32, by both stops."""
 

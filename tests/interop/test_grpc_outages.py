@@ -137,7 +137,7 @@ def test_brokers_forget_a_transactional_producer_that_leaves(
         running_proxy(tmp_path / "proxy", namesrv=daemons.namesrv) as (endpoint, _),
     ):
         agent.call("start_producer", name="leaving", endpoint=endpoint, topics=[topic], checks=True)
-        wait_until(is_announced, what="the broker knows whom to ask")
+        wait_until(is_announced, what="the broker has a producer to ask")
         agent.call("stop", name="leaving")
         wait_until(lambda: not is_announced(), what="the broker asks no more", timeout_s=30)
 

@@ -78,13 +78,13 @@ def test_a_stuck_consumer_delays_only_its_own_messages(
     sent += 200
     wait_until(lambda: len(indexes(*healthy)) == sent, what="the others have all", timeout_s=8 * INVISIBLE_MS / 1000)
     late = {message.properties["index"] for message in received if message.reconsume_times}
-    assert 1 <= len(late) <= sent // 2, "what the stuck consumer held came again, what it did not hold came at once"
+    assert 1 <= len(late) <= sent // 2, "all that the stuck consumer held came again, the rest came at once"
     assert {message.topic for message in received} == {topic}
 
 
 @pytest.mark.full
 def test_a_group_leaves_the_proxy_and_comes_back(cluster: Cluster, name: str) -> None:
-    """What it has finished is finished in both ways, and what it has not begun comes, whichever way it is connected."""
+    """Finished messages are finished in both ways, and all others come, whichever way it is connected."""
     topic, group = cluster.make_topic(name), f"{name}-group"
     for turn, namesrv in enumerate((cluster.namesrv, cluster.tools_namesrv, cluster.namesrv)):
         test_java_client.produce(cluster, topic, kind="sync", count=20, start=20 * turn)

@@ -1,6 +1,6 @@
 """`thermocline broker --proxy`: what differs from a proxy by itself, under RocketMQ's official Python client for gRPC.
 
-The client knows one of two merged brokers. What every deployment must do is in test_grpc_python.py and
+The client has the address of one of two merged brokers. What every deployment must do is in test_grpc_python.py and
 test_grpc_java.py, which run on this one, too.
 
 Covers `broker/proxy_process/proxy_process.py` and `broker/assembly/merged_proxy.py`.

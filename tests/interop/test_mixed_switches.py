@@ -161,7 +161,7 @@ def switch(found: ControlledBrokers, sdk: SdkClients) -> Outage:
 
 
 def wait_timers_followed(admin: AdminClient, found: ControlledBrokers) -> None:
-    """Return when RocketMQ knows how far its master's timed messages are.
+    """Return when RocketMQ has learned how far its master's timed messages are.
 
     A broker of RocketMQ that is made a slave first ends its transaction checks, for up to a minute, and asks its master
     only then, 3 s after its log is in sync. Elected before that, it delivers again what is due since it was master.

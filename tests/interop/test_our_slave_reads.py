@@ -64,7 +64,7 @@ def consume(namesrv: str, group: str, wanted: set[bytes]) -> None:
 
 
 def consumed_count(address: str, group: str, topic: str = TOPIC) -> int:
-    """How many messages of a topic a group has consumed, as this broker knows it."""
+    """How many messages of a topic a group has consumed, as this broker says."""
     answer = asyncio.run(ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET))
     found = re.search(rf'"{topic}@{group}":{{([^}}]*)}}', bytes(answer.body).decode())
     return 0 if found is None else sum(int(each.partition(":")[2]) for each in found[1].split(","))

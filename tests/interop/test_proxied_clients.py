@@ -167,7 +167,7 @@ REFUSED = "the client answers 50100"
 """NOT_IMPLEMENTED."""
 SILENT = "the client does not answer"
 LANGUAGES = [
-    # language, as it says it is, release that is shown, what its stacks have, what becomes of a message
+    # language, as it says it is, release that is shown, a part of its stacks, the end of a message
     ("java", "JAVA", "V5_2_0", "java.lang.Thread.run", "consumeResult=CR_SUCCESS, remark=from gRPC client"),
     pytest.param("go", "GO", "V5_1_4", "goroutine ", REFUSED, marks=[pytest.mark.full, pytest.mark.go]),
     pytest.param("node", "HTTP", "V5_5_0", "mock stack", REFUSED, marks=pytest.mark.full),

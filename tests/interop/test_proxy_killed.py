@@ -1,6 +1,6 @@
 """A proxy that is killed in the middle of a classic push consumer's work: nothing is lost.
 
-What the consumer had and had not told to be done comes again when its invisible time is over.
+Messages that the consumer had, and had not acknowledged, come again when their invisible time is over.
 """
 
 from __future__ import annotations
@@ -42,12 +42,15 @@ def test_nothing_is_lost_when_the_proxy_is_killed(java_agent_process: JavaAgent,
         with running_proxy(tmp_path / "first", is_killed=True, **place) as (_, first):
             consumer = start_consumer(java_agent_process, f"127.0.0.1:{port}", topic)
             produce(cluster, topic, kind="sync", count=COUNT)
-            wait_until(lambda: len(take(cluster, consumer, received)) >= COUNT // 8, what="it is at work")
+            wait_until(lambda: len(take_messages(cluster, consumer, received)) >= COUNT // 8, what="it is at work")
             first.kill()
             assert len({message.properties["index"] for message in received}) < COUNT
         with running_proxy(tmp_path / "second", **place):
             wait_until(
-                lambda: len({message.properties["index"] for message in take(cluster, consumer, received)}) == COUNT,
+                lambda: (
+                    len({message.properties["index"] for message in take_messages(cluster, consumer, received)})
+                    == COUNT
+                ),
                 what="all messages",
             )
             with AdminClient(namesrv=cluster.namesrv) as admin:
@@ -74,7 +77,7 @@ def start_consumer(agent: JavaAgent, namesrv: str, topic: str) -> str:
     return topic
 
 
-def take(cluster: Cluster, consumer: str, received: list[ReceivedMessage]) -> list[ReceivedMessage]:
+def take_messages(cluster: Cluster, consumer: str, received: list[ReceivedMessage]) -> list[ReceivedMessage]:
     """What the consumer has received so far."""
     received.extend(cluster.agent.received(consumer, count=0))
     return received

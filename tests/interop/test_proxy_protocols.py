@@ -176,8 +176,8 @@ def test_members_of_both_protocols_share_a_group(both: Both, daemons: ProxyDaemo
     remoting, grpc = both.remoting_consumer(), both.start("push")
     received: list[str] = []
 
-    def add(take: Callable[[], list[str]]) -> None:
-        received.extend(take())
+    def add(take_some: Callable[[], list[str]]) -> None:
+        received.extend(take_some())
 
     both.send(*({"body": f"{number}"} for number in range(60)))
     deadline = time.monotonic() + 60

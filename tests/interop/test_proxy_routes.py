@@ -454,6 +454,6 @@ def test_a_cluster_that_stops_leaves_the_other_serving(routed: Routed, east_kind
             ]
         },
     )
-    # Of the official cluster the broker alone stopped: its NameServer knows that the topic is gone.
+    # Of the official cluster the broker alone stopped: its NameServer has seen that the topic is gone.
     code = failed["answers"][0]["status"]["code"]
     assert code == ("INTERNAL_SERVER_ERROR" if east_kind == THERMOCLINE else "TOPIC_NOT_FOUND")

@@ -158,7 +158,7 @@ async def test_an_official_slave_has_what_its_master_of_ours_has(
             config = store / "config"
             await until(
                 lambda: (config / "messageRequestMode.json").exists(),
-                what="the slave has asked for almost all tables",
+                what="the slave has requested almost all tables",
                 timeout_s=3 * OFFICIAL_PERIOD_S,
                 pause_s=0.2,
             )

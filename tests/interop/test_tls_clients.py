@@ -138,7 +138,7 @@ def test_a_client_with_a_fault_is_refused_and_others_are_served(
 
 @pytest.mark.full
 def test_a_go_client_has_no_certificate_to_show(cluster: Cluster, tmp_path: Path, name: str) -> None:
-    """It speaks TLS, and is refused where a certificate is asked for."""
+    """It speaks TLS, and is refused where a certificate is needed."""
     have(lambda: built_agent(GoClients.WITH_TLS))
     topic = cluster.make_topic(name)
     with (

@@ -1,4 +1,4 @@
-"""Brokers of one name are told when another one has the least id; brokers are ports, the NameServer is real."""
+"""Brokers of one name learn when another one has the least id; brokers are ports, the NameServer is real."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Set:
     def unregister(self, broker_id: int) -> None:
         self.server.registry.unregister(cluster="c", broker_name="b", address=self.nodes[broker_id].address)
 
-    async def told(self, *broker_ids: int) -> list[tuple[int, str | None, str | None]]:
-        """What these brokers, and no others, are told: the least id, who went, where the log is."""
-        await until(lambda: all(self.nodes[id_].asked for id_ in broker_ids), what="the brokers are told")
+    async def notices_to(self, *broker_ids: int) -> list[tuple[int, str | None, str | None]]:
+        """What these brokers, and no others, get: the least id, who went, where the log is."""
+        await until(lambda: all(self.nodes[id_].asked for id_ in broker_ids), what="the brokers have the notice")
         assert [id_ for id_, each in enumerate(self.nodes) if each.asked] == sorted(broker_ids)
         found = []
         for id_ in broker_ids:
@@ -77,13 +77,13 @@ async def replica_set(request: pytest.FixtureRequest) -> AsyncIterator[Set]:
 async def test_those_that_were_there_are_told_of_a_lesser_one(replica_set: Set) -> None:
     replica_set.register(2)
     replica_set.register(1)
-    assert await replica_set.told(2) == [(1, None, "log of 1")]
+    assert await replica_set.notices_to(2) == [(1, None, "log of 1")]
     replica_set.register(0)
-    assert await replica_set.told(1, 2) == [(0, None, "log of 0")] * 2
+    assert await replica_set.notices_to(1, 2) == [(0, None, "log of 0")] * 2
     replica_set.register(0)  # again
     replica_set.unregister(0)
     gone = replica_set.nodes[0].address
-    assert await replica_set.told(1, 2) == [(1, gone, None)] * 2
+    assert await replica_set.notices_to(1, 2) == [(1, gone, None)] * 2
 
 
 async def test_a_greater_one_that_goes_is_no_news(replica_set: Set) -> None:
@@ -91,7 +91,7 @@ async def test_a_greater_one_that_goes_is_no_news(replica_set: Set) -> None:
         replica_set.register(broker_id)
     replica_set.unregister(2)
     replica_set.unregister(0)
-    assert await replica_set.told(1) == [(1, replica_set.nodes[0].address, None)]
+    assert await replica_set.notices_to(1) == [(1, replica_set.nodes[0].address, None)]
 
 
 async def test_brokers_without_the_notion_are_not_told_that_one_goes(replica_set: Set) -> None:
@@ -99,14 +99,14 @@ async def test_brokers_without_the_notion_are_not_told_that_one_goes(replica_set
         replica_set.register(broker_id, acting=False)
     replica_set.unregister(0)
     replica_set.register(0)
-    assert await replica_set.told(1) == [(0, None, "log of 0")]
+    assert await replica_set.notices_to(1) == [(0, None, "log of 0")]
 
 
 async def test_no_connection_stays_behind(replica_set: Set) -> None:
     """A NameServer kept one to each address that had ever registered: brokers that were replaced, or made up."""
     for broker_id in (2, 1):
         replica_set.register(broker_id)
-    await replica_set.told(2)
+    await replica_set.notices_to(2)
     await until(lambda: not replica_set.nodes[2].connection_count, what="the connection is closed", timeout_s=20)
 
 

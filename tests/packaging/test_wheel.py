@@ -139,7 +139,7 @@ def filled(environment: WheelEnvironment, namesrv: str) -> None:
 def test_the_lowest_versions_that_it_asks_for_serve(
     distributions: Path, module_folder: Path, s3_servers: Callable[[str], S3Server], request: pytest.FixtureRequest
 ) -> None:
-    """With others that were asked for no command began (click 8.1), or no bucket was reached (aiobotocore 2.15)."""
+    """With others that were pinned no command began (click 8.1), or no bucket was reached (aiobotocore 2.15)."""
     if not request.config.getoption("--soak"):
         pytest.skip("asks the registry")
     wheel = only(distributions, "*.whl")

@@ -349,8 +349,8 @@ def test_a_deleted_group_takes_its_messages_along(parts: PopParts, monkeypatch: 
     monkeypatch.setattr(pop_store, "MAINTAIN_MAX", 2)
     for _ in range(3):
         parts.pop(1, invisible_ms=MINUTE_MS)
-    take = Take(topic=TOPIC, queue_id=0, offsets=[QueueOffset(0)], next_offset=QueueOffset(1))
-    parts.pops.claim("other", [take], invisible_ms=MINUTE_MS)
+    wanted = Take(topic=TOPIC, queue_id=0, offsets=[QueueOffset(0)], next_offset=QueueOffset(1))
+    parts.pops.claim("other", [wanted], invisible_ms=MINUTE_MS)
     pop_in_order(parts, 3)
     for _ in parts.pops.forget_group(GROUP):
         pass

@@ -1,4 +1,4 @@
-"""A `Messaging` in memory, for tests above the seam: it answers what it is told to, and keeps what it was asked."""
+"""A `Messaging` in memory, for tests above the seam: it gives the answers that a test set, and keeps the questions."""
 
 from __future__ import annotations
 

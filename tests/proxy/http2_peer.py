@@ -169,10 +169,10 @@ class GrpcPeer:
         """Begin an RPC; its stream and its answer to come."""
         stream_id, self._next_id = self._next_id, self._next_id + 2
         answer = self._answers[stream_id] = RpcAnswer()
-        known = {"x-mq-language": "PYTHON", "x-mq-client-version": "5.1.2"}
+        client_headers = {"x-mq-language": "PYTHON", "x-mq-client-version": "5.1.2"}
         if self._client_id is not None:
-            known["x-mq-client-id"] = self._client_id
-        headers = request_headers(path, {**known, **(metadata or {})}, timeout_ms=timeout_ms)
+            client_headers["x-mq-client-id"] = self._client_id
+        headers = request_headers(path, {**client_headers, **(metadata or {})}, timeout_ms=timeout_ms)
         self._peer.send(FrameType.HEADERS, END_HEADERS, stream_id, headers_block(headers))
         if payload is not None:
             self.write(stream_id, payload, ends=ends, is_compressed=is_compressed)

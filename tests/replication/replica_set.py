@@ -102,7 +102,7 @@ class SetBroker:
         self.is_learner = is_learner
         self.disk = SimulatedDisk()
         self.is_up = True
-        self.known: SetState | None = None
+        self.known_set: SetState | None = None
         """What it has last heard of the controller."""
         self.sync_state_set: SyncStateSet | None = None
         """While it takes itself for the master."""
@@ -121,7 +121,7 @@ class SetBroker:
     def stop(self) -> None:
         """The process is gone, the role with it."""
         self.is_up = False
-        self.known = self.sync_state_set = self.copy = None
+        self.known_set = self.sync_state_set = self.copy = None
         self.confirm_offset = LOG_START
         self.unflushed = []
 
@@ -338,9 +338,9 @@ class ReplicaSet:
 
     def connect(self) -> None:
         slave = self.any_broker(lambda each: each.copy is not None)
-        if slave is None or slave.known is None or any(each.slave is slave for each in self.connections):
+        if slave is None or slave.known_set is None or any(each.slave is slave for each in self.connections):
             return
-        master = self.broker(slave.known.master_id)
+        master = self.broker(slave.known_set.master_id)
         if master.sync_state_set is None:
             return
         slave.store.commit_log.flush()  # the first report says where the master goes on
@@ -372,7 +372,7 @@ class ReplicaSet:
             self.tell(broker)
 
     def tell(self, broker: SetBroker) -> None:
-        state, before = self.state, broker.known
+        state, before = self.state, broker.known_set
         if before is not None and before.master_epoch == state.master_epoch:
             if broker.sync_state_set is not None:
                 broker.sync_state_set.adopt(state.members, state.set_epoch)
@@ -389,7 +389,7 @@ class ReplicaSet:
         else:
             self.end_all(broker)
             broker.become_slave()
-        broker.known = state
+        broker.known_set = state
 
     def ask(self) -> None:
         """A master asks for another set, if it wants one."""
@@ -400,11 +400,11 @@ class ReplicaSet:
     def ask_for(self, broker: SetBroker) -> None:
         members = broker.sync_state_set
         assert members is not None
-        assert broker.known is not None
+        assert broker.known_set is not None
         wanted = members.wanted(now_ms=self.clock.now_ms)
         if wanted is not None:
             members.asked(wanted)
-            self.changes.append(Change(broker.id, broker.known.master_epoch, members.set_epoch, wanted))
+            self.changes.append(Change(broker.id, broker.known_set.master_epoch, members.set_epoch, wanted))
 
     def decide(self) -> None:
         """The controller decides about a request, in their order."""
@@ -425,8 +425,8 @@ class ReplicaSet:
             return
         change, state, is_granted = self.answers.pop(self.random.randrange(len(self.answers)))
         broker = self.broker(change.master_id)
-        members, known = broker.sync_state_set, broker.known
-        if members is None or known is None or known.master_epoch != change.master_epoch:
+        members, known_set = broker.sync_state_set, broker.known_set
+        if members is None or known_set is None or known_set.master_epoch != change.master_epoch:
             return
         if is_granted:
             members.adopt(state.members, state.set_epoch)

@@ -1,7 +1,7 @@
-"""No acknowledged message is lost and no log forks, whoever of the SyncStateSet is elected: see replica_set.py.
+"""No acknowledged message is lost and no log forks, whichever broker of the SyncStateSet is elected.
 
 Covers `replication/auto_switch_master.py`, `replication/auto_switch_slave.py`, `replication/epoch_file.py`,
-`replication/sync_state_set.py`, `store/truncation.py`.
+`replication/sync_state_set.py`, `store/truncation.py`. The set and its faults: replica_set.py.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _keep_the_older(self: Epochs, entry: EpochEntry) -> None:
         (SyncStateSet, "refused", _clear_at_a_refusal),
         (Epochs, "append", _keep_the_older),
     ],
-    ids=["asked for", "joins", "cut", "same epoch", "epoch anew", "refused", "equal starts"],
+    ids=["requested set", "joins", "cut", "same epoch", "epoch anew", "refused", "equal starts"],
 )
 def test_a_rule_that_is_missing_is_noticed(
     monkeypatch: pytest.MonkeyPatch, owner: type, rule: str, instead: Any

@@ -1,4 +1,4 @@
-"""A clock that was ahead and is set back: what waits comes at its time, what went out does not come again."""
+"""A clock that was ahead and is set back: waiting messages come at their time, and none that went out comes again."""
 
 from __future__ import annotations
 

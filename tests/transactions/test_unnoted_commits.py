@@ -12,7 +12,7 @@ LATE_MS_MAX = 8_000
 
 
 def as_slave(world: World) -> None:
-    """Stop as a slave does: it promises that recovery begins at the log's end, and knows of no notes."""
+    """Stop as a slave does: it promises that recovery begins at the log's end, and has no notes."""
     world.store.before_promise = lambda: None
     world.store.close()
 

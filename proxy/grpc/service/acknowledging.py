@@ -119,7 +119,7 @@ class Acknowledging:
     ) -> T:
         """Do something with the present handle of a delivery. It is held on where the broker did not answer."""
         handles = self._app.handles
-        taken = await handles.take(context.client_id, group, message_id, ProxyHandle.parse(text))
+        taken = await handles.take_handle(context.client_id, group, message_id, ProxyHandle.parse(text))
         taken.check_fresh(self._app.clock_ms())
         try:
             return await end(taken.handle)

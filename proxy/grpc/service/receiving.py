@@ -266,7 +266,7 @@ class Receiving:
         """Let messages that have not left the proxy become visible soon, and renew them no more."""
         app = self._app
         for message in unsent:
-            taken = await app.handles.take(context.client_id, group, message.message_id, message.handle)
+            taken = await app.handles.take_handle(context.client_id, group, message.message_id, message.handle)
             message.handle = taken.handle
         await app.consumption.give_back(unsent, topic=topic, group=group, invisible_ms=GIVE_BACK_MS)
 

@@ -23,7 +23,7 @@ class Hub:
     """Notes what the slave process gets."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.store_ids: list[str] = []
 
     def add_role(self, name: str, role: object) -> None:
         """Nothing connects."""
@@ -34,7 +34,7 @@ class Hub:
     def tell(self, role: str, code: HelperRequestCode, body: msgspec.Struct) -> bool:
         assert code == HelperRequestCode.ENROLLED
         assert isinstance(body, Enrolled)
-        self.told.append(body.store_uuid)
+        self.store_ids.append(body.store_uuid)
         return True
 
 
@@ -134,7 +134,7 @@ async def test_ranges_of_another_life_move_nothing(world: World) -> None:
 
 async def test_the_slave_process_is_told_whose_ledger_it_follows(world: World) -> None:
     world.link.helper_connected()
-    assert (world.hub.told, world.restarts) == ([], 1)
+    assert (world.hub.store_ids, world.restarts) == ([], 1)
     world.ledger.enrol("master")
     world.link.helper_connected()
-    assert (world.hub.told, world.restarts) == (["master", "master"], 2)
+    assert (world.hub.store_ids, world.restarts) == (["master", "master"], 2)

@@ -77,15 +77,15 @@ async def test_what_waits_has_no_place_and_goes_on_in_turn() -> None:
 
 
 async def test_what_waits_counts_for_its_connection() -> None:
-    left: list[str] = []
-    limits = ColdPullLimits(count_max=10, connection_count_max=2, on_reader_left=left.append)
+    departed: list[str] = []
+    limits = ColdPullLimits(count_max=10, connection_count_max=2, on_reader_left=departed.append)
     limits.forget(HERE)
     readers = [Reader(limits), Reader(limits)]
     await turns()
     assert (len(limits), limits.has_room(HERE)) == (0, False)
-    assert left == []
+    assert departed == []
     limits.forget(HERE)
-    assert left == [HERE.remote_address]
+    assert departed == [HERE.remote_address]
     await asyncio.gather(*(reader.task for reader in readers), return_exceptions=True)
     assert all(reader.task.cancelled() for reader in readers)
     assert (len(limits), limits.has_room(HERE)) == (0, True)

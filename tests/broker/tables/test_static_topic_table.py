@@ -82,8 +82,8 @@ async def test_a_message_for_a_queue_that_moved_goes_to_another(table: StaticTop
 
 
 async def test_an_update_is_durable_or_changes_nothing(disk: SimulatedDisk, table: StaticTopicTable) -> None:
-    told: list[str] = []
-    table.add_listener(told.append)
+    notices: list[str] = []
+    table.add_listener(notices.append)
     await table.update(detail(), force=False)
     version = table.data_version.counter
     assert on_disk(disk, TOPIC).details[TOPIC].epoch == 1
@@ -99,7 +99,7 @@ async def test_an_update_is_durable_or_changes_nothing(disk: SimulatedDisk, tabl
     await table.update(detail(3), force=False)
     assert table.details[TOPIC].epoch == on_disk(disk, TOPIC).details[TOPIC].epoch == 3
     assert table.data_version.counter > version
-    assert told[0] == told[-1] == TOPIC
+    assert notices[0] == notices[-1] == TOPIC
 
 
 async def test_a_cleaned_mapping_replaces_only_what_it_was_made_from(table: StaticTopicTable) -> None:
@@ -114,15 +114,15 @@ async def test_a_cleaned_mapping_replaces_only_what_it_was_made_from(table: Stat
 
 
 async def test_a_deleted_mapping_is_gone_at_once_and_durably(disk: SimulatedDisk, table: StaticTopicTable) -> None:
-    told: list[str] = []
+    notices: list[str] = []
     await table.update(detail(), force=False)
     version = table.data_version.counter
-    table.add_listener(told.append)
+    table.add_listener(notices.append)
     await table.delete(TOPIC)
-    assert (told, table.data_version.counter) == ([TOPIC], version + 1)
+    assert (notices, table.data_version.counter) == ([TOPIC], version + 1)
     assert TOPIC not in on_disk(disk, TOPIC).details
     await table.delete(TOPIC)
-    assert (told, table.data_version.counter) == ([TOPIC], version + 1), "one that is not there is fine"
+    assert (notices, table.data_version.counter) == ([TOPIC], version + 1), "one that is not there is fine"
 
 
 async def test_mappings_of_topics_that_do_not_exist_are_dropped(disk: SimulatedDisk, table: StaticTopicTable) -> None:

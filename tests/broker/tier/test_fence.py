@@ -14,12 +14,12 @@ from thermocline.remoting.errors import MQError, StoreClosedError
 
 
 async def test_a_broker_that_was_taken_over_leaves_and_takes_no_message() -> None:
-    store, left = open_store(SimulatedDisk()), asyncio.Event()
+    store, unregistered = open_store(SimulatedDisk()), asyncio.Event()
     refusal: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def unregister() -> None:
-        assert not left.is_set(), "once"
-        left.set()
+        assert not unregistered.is_set(), "once"
+        unregistered.set()
 
     fence = Fence(store.commit_log, refusal=refusal, unregister=unregister)
     assert (fence.reason, fence.later_epoch) == ("", 0)
@@ -29,7 +29,7 @@ async def test_a_broker_that_was_taken_over_leaves_and_takes_no_message() -> Non
     assert (fence.reason, fence.later_epoch) == ("taken over", 5)
     with pytest.raises(StoreClosedError, match="fenced: taken over"):
         store.put(draft())
-    await asyncio.wait_for(left.wait(), 30)
+    await asyncio.wait_for(unregistered.wait(), 30)
     assert not refusal.done()
 
 
@@ -51,16 +51,16 @@ async def test_a_broker_that_is_refused_is_told_so() -> None:
 async def test_a_broker_with_a_controller_waits_for_its_next_role() -> None:
     """Whichever is reported: its log is closed cleanly when the role changes, and the process goes on."""
     for is_refused in (False, True):
-        store, left = open_store(SimulatedDisk()), asyncio.Event()
+        store, unregistered = open_store(SimulatedDisk()), asyncio.Event()
         refusal: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-        async def unregister(left: asyncio.Event = left) -> None:
-            left.set()
+        async def unregister(unregistered: asyncio.Event = unregistered) -> None:
+            unregistered.set()
 
         fence = Fence(store.commit_log, refusal=refusal, unregister=unregister, has_controller=True)
         fence.close(Fenced(reason="another was elected", later_epoch=5, is_refused=is_refused))
         with pytest.raises(MQError, match="another was elected"):
             store.put(draft())
-        await asyncio.wait_for(left.wait(), 30)
+        await asyncio.wait_for(unregistered.wait(), 30)
         assert not refusal.done()
         assert not store.commit_log.is_failed

@@ -40,7 +40,7 @@ class Tier:
         self.tables.append(body)
         return True
 
-    def take(self) -> list[QueueTable]:
+    def take_tables(self) -> list[QueueTable]:
         taken, self.tables = self.tables, []
         return taken
 
@@ -121,7 +121,7 @@ async def test_everything_in_slices_topics_first(world: World, monkeypatch: pyte
     world.write()
     world.feed.restart()
     await world.feed.flush()
-    tables = world.tier.take()
+    tables = world.tier.take_tables()
     assert [table.sequence for table in tables] == list(range(1, len(tables) + 1))
     assert all(1 <= len(table.topics) + len(table.queues) <= 4 for table in tables)
     assert sorted(topics_of(tables)) == sorted(world.broker.parts.tables.topics)
@@ -130,24 +130,24 @@ async def test_everything_in_slices_topics_first(world: World, monkeypatch: pyte
     assert all(not table.queues for table in tables[:last_topics])
     assert [table.log_offset for table in tables] == [0] * (len(tables) - 1) + [world.log_end]
     await world.feed.flush()
-    assert world.tier.take() == [], "there is no news"
+    assert world.tier.take_tables() == [], "there is no news"
 
 
 async def test_then_only_what_changed(world: World) -> None:
     await world.broker.create_topic("T")
     world.feed.restart()
     await world.feed.flush()
-    (first,) = world.tier.take()
+    (first,) = world.tier.take_tables()
     world.put("T", 2)
     world.put("T", 2)
     world.write()
     await world.feed.flush()
-    (table,) = world.tier.take()
+    (table,) = world.tier.take_tables()
     assert (table.topics, queues_of([table])) == ([], [("T", 2, 2)])
     assert (table.sequence, table.log_offset) == (first.sequence + 1, world.log_end)
     await world.broker.create_topic("U")
     await world.feed.flush()
-    (table,) = world.tier.take()
+    (table,) = world.tier.take_tables()
     assert (topics_of([table]), table.queues) == (["U"], [])
 
 
@@ -157,21 +157,21 @@ async def test_a_deleted_topic_is_reported_as_such_and_its_queues_no_more(world:
     world.write()
     world.feed.restart()
     await world.feed.flush()
-    (table,) = world.tier.take()
+    (table,) = world.tier.take_tables()
     (there,) = [each for each in table.topics if each.topic == "T"]
     assert (there.deleted, there.tiered) == (False, True)
     world.put("T")
     world.write()
     assert (await world.broker.ask(215, {"topic": "T"})).code == 0
     await world.feed.flush()
-    (table,) = world.tier.take()
+    (table,) = world.tier.take_tables()
     (gone,) = table.topics
     assert (gone.topic, gone.deleted, gone.incarnation) == ("T", True, there.incarnation)
     assert (gone.ttl_ms, gone.cut_ms) == (None, 0)
     assert table.queues == []
     world.feed.restart()
     await world.feed.flush()
-    assert "T" in topics_of(world.tier.take()), "a later tier process learns it, too"
+    assert "T" in topics_of(world.tier.take_tables()), "a later tier process learns it, too"
 
 
 async def test_deletions_that_find_no_room_on_the_disk_hold_up_no_queue(
@@ -185,7 +185,7 @@ async def test_deletions_that_find_no_room_on_the_disk_hold_up_no_queue(
         await world.broker.create_topic(name)
     world.feed.restart()
     await world.feed.flush()
-    world.tier.take()
+    world.tier.take_tables()
 
     async def no_room(name: str) -> None:
         raise UnavailableError("no room", file=name)
@@ -199,13 +199,13 @@ async def test_deletions_that_find_no_room_on_the_disk_hold_up_no_queue(
     world.write()
     async with asyncio.timeout(10):
         await world.feed.flush()
-    told = world.tier.take()
-    assert (topics_of(told), queues_of(told)) == ([], [("T", 0, 1)])
-    assert told[-1].log_offset == world.log_end
+    sent = world.tier.take_tables()
+    assert (topics_of(sent), queues_of(sent)) == ([], [("T", 0, 1)])
+    assert sent[-1].log_offset == world.log_end
     for name in ("D1", "D2", "D3"):
         await topics.delete(name)
     await world.feed.flush()
-    assert topics_of(world.tier.take()) == ["D1", "D2", "D3"]
+    assert topics_of(world.tier.take_tables()) == ["D1", "D2", "D3"]
 
 
 async def test_a_tier_process_that_went_away_gets_everything_again(world: World) -> None:
@@ -214,7 +214,7 @@ async def test_a_tier_process_that_went_away_gets_everything_again(world: World)
     world.write()
     world.feed.restart()
     await world.feed.flush()
-    (first,) = world.tier.take()
+    (first,) = world.tier.take_tables()
     world.tier.is_there = False
     world.put("T")
     world.write()
@@ -223,10 +223,10 @@ async def test_a_tier_process_that_went_away_gets_everything_again(world: World)
     world.put("T")
     world.write()
     await world.feed.flush()
-    assert world.tier.take() == [], "it has not said HELLO"
+    assert world.tier.take_tables() == [], "it has not said HELLO"
     world.feed.restart()
     await world.feed.flush()
-    (again,) = world.tier.take()
+    (again,) = world.tier.take_tables()
     assert (again.sequence, queues_of([again])) == (1, [("T", 0, 3)])
     assert topics_of([again]) == topics_of([first])
 
@@ -237,16 +237,16 @@ async def test_pressure_is_reported_while_it_lasts(world: World) -> None:
         world.feed.start()
     world.feed.restart()
     await until(lambda: world.tier.tables)
-    assert not world.tier.take()[-1].pressure
+    assert not world.tier.take_tables()[-1].pressure
     for _ in range(2):
         world.feed.ticked(pressure=True)
         await until(lambda: world.tier.tables)
-        assert [table.pressure for table in world.tier.take()] == [True]
+        assert [table.pressure for table in world.tier.take_tables()] == [True]
     world.feed.ticked(pressure=False)
     await until(lambda: world.tier.tables)
-    assert [table.pressure for table in world.tier.take()] == [False], "the tier process gets its end, too"
+    assert [table.pressure for table in world.tier.take_tables()] == [False], "the tier process gets its end, too"
     await world.feed.flush()
-    assert world.tier.take() == []
+    assert world.tier.take_tables() == []
 
 
 async def test_cuts_are_those_of_the_kept_time(world: World) -> None:
@@ -255,15 +255,15 @@ async def test_cuts_are_those_of_the_kept_time(world: World) -> None:
     await world.broker.create_topic("U")
     world.feed.restart()
     await world.feed.flush()
-    states = {each.topic: each for table in world.tier.take() for each in table.topics}
+    states = {each.topic: each for table in world.tier.take_tables() for each in table.topics}
     assert (states["T"].ttl_ms, states["T"].cut_ms) == (ttl_ms, world.kept.kept_ms - ttl_ms)
     assert (states["U"].ttl_ms, states["U"].cut_ms) == (None, 0)
     world.kept.kept_ms += 5
     await world.feed.tell_cuts()
     await world.feed.flush()
     assert world.kept.kept_count == 1
-    ((told,),) = [table.topics for table in world.tier.take()]
-    assert (told.topic, told.cut_ms) == ("T", world.kept.kept_ms - ttl_ms)
+    ((sent,),) = [table.topics for table in world.tier.take_tables()]
+    assert (sent.topic, sent.cut_ms) == ("T", world.kept.kept_ms - ttl_ms)
 
 
 async def test_cuts_are_told_at_an_interval(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,20 +297,20 @@ async def test_at_a_slave_a_queue_waits_for_its_topic_and_holds_the_log_offset(t
         )
         feed.restart()
         await feed.flush()
-        before = tier.take()[-1].log_offset
+        before = tier.take_tables()[-1].log_offset
         store.put(draft("unknown", 1))
         store.tick()
         await feed.flush()
-        told = tier.take()
-        assert queues_of(told) == []
-        assert all(table.log_offset == before for table in told)
+        sent = tier.take_tables()
+        assert queues_of(sent) == []
+        assert all(table.log_offset == before for table in sent)
         await broker.create_topic("unknown")
         store.tick()
         await feed.flush()
-        told = tier.take()
-        assert "unknown" in topics_of(told)
-        assert queues_of(told) == [("unknown", 1, 1)]
-        assert told[-1].log_offset == store.commit_log.append_offset
+        sent = tier.take_tables()
+        assert "unknown" in topics_of(sent)
+        assert queues_of(sent) == [("unknown", 1, 1)]
+        assert sent[-1].log_offset == store.commit_log.append_offset
         await feed.close()
 
 
@@ -333,10 +333,10 @@ async def test_at_a_slave_a_topic_that_ended_before_it_came_holds_nothing(tmp_pa
         store.put(draft("short-lived", 0))
         store.tick()
         await feed.flush()
-        assert tier.take()[-1].log_offset < store.commit_log.append_offset
+        assert tier.take_tables()[-1].log_offset < store.commit_log.append_offset
         await tables.topics.delete("short-lived")
         await feed.flush()
-        told = tier.take()
-        assert told[-1].log_offset == store.commit_log.append_offset
-        assert queues_of(told) == []
+        sent = tier.take_tables()
+        assert sent[-1].log_offset == store.commit_log.append_offset
+        assert queues_of(sent) == []
         await feed.close()

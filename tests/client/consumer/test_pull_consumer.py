@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clock import Clock
 from thermocline.client.consumer.async_pull_consumer import AsyncPullConsumer
 from thermocline.client.consumer.options import ConsumeFromWhere, MessageModel
 from thermocline.client.consumer.pull_consumer import PullConsumer
@@ -29,6 +30,7 @@ from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture
@@ -65,6 +67,26 @@ def poll_all(consumer: PullConsumer, count: int) -> list[bytes]:
         assert messages, f"{len(bodies)} of {count}"
         bodies += [message.body for message in messages]
     return bodies
+
+
+@pytest.mark.parametrize("begin_ms", [None, 0])
+def test_a_group_by_time_begins_where_it_began_in_queues_that_come_later(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, begin_ms: int | None
+) -> None:
+    """Else messages would be passed over that came to a queue since the start, and that its former owner never
+    committed.
+    """
+    clock = Clock()
+    monkeypatch.setattr("thermocline.client.consumer.async_pull_consumer.wall_clock_ms", clock)
+    where = ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
+    with consumer_of(broker, consume_from_where=where, consume_timestamp_ms=begin_ms) as consumer:
+        start_ms = clock.now_ms
+        clock.now_ms += 2 * HOUR_MS
+        consumer.assign([queue(0)])
+        broker.wait_until(lambda: bool(broker.requests(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)))
+    wanted_ms = start_ms - HOUR_MS // 2 if begin_ms is None else begin_ms
+    asked = broker.requests(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
+    assert {request.fields["timestamp"] for request in asked} == {str(wanted_ms)}
 
 
 def test_subscribers_get_everything_and_commit_by_asking_for_more(broker: FakeBroker, producer: Producer) -> None:

@@ -151,6 +151,17 @@ def test_a_new_group_begins_at_a_time(broker: FakeBroker, producer: Producer) ->
     assert b"old" not in listener.bodies
 
 
+def test_a_group_may_begin_at_1970(broker: FakeBroker, producer: Producer) -> None:
+    """0 is a time as any other, not the lack of one."""
+    producer.send(Message("orders", b"old"))
+    listener = Recorder()
+    options = {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, "consume_timestamp_ms": 0}
+    with consumer_of(broker, listener, **options):
+        broker.wait_until(lambda: b"old" in listener.bodies)
+    asked = broker.requests(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
+    assert {request.fields["timestamp"] for request in asked} == {"0"}
+
+
 def test_a_known_group_goes_on_where_it_was(broker: FakeBroker, producer: Producer) -> None:
     producer.send_batch([Message("orders", b"%d" % i) for i in range(3)])
     first = Recorder()

@@ -52,10 +52,10 @@ class Replay:
         exchanges: Sequence[Exchange],
         *,
         others: Sequence[Exchange] = (),
-        left: Collection[str] = (),
+        omitted: Collection[str] = (),
     ) -> None:
         """`name`: part of the client ids; `exchanges`: all of the dialogue; `left`: recorded fields that we lack."""
-        self._left, self._others = left, others
+        self._omitted, self._others = omitted, others
         host, _, port = address.rpartition(":")
         self._address, self._name, self._exchanges = address, name, exchanges
         self._values = {"host": host, "port": port}
@@ -77,9 +77,9 @@ class Replay:
                 continue
             async with asyncio.timeout(PATIENCE_S):
                 forms = await self._answer_forms(exchange)
-            recorded = _without(exchange["answers"], self._left)
+            recorded = _without(exchange["answers"], self._omitted)
             if exchange["rpc"] == "ReceiveMessage" or exchange["request"] is None:
-                recorded = [form for each in self._like(exchange) for form in _without(each["answers"], self._left)]
+                recorded = [form for each in self._like(exchange) for form in _without(each["answers"], self._omitted)]
                 forms = [form for form in forms if form not in recorded]
                 recorded = [] if not forms else recorded
             if forms != recorded:

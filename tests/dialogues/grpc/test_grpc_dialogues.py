@@ -73,8 +73,8 @@ async def test_answers_have_the_recorded_form(
     is_official = request.config.getoption("--official-peer")
     if is_official and scenario == "check":
         pytest.skip("the official proxy sends a replayed producer no check within a minute")
-    left = () if is_official else LEFT
+    omitted = () if is_official else LEFT
     recorded = exchanges(language)
     dialogue = [each for each in recorded if each["scenario"] == scenario]
-    async with Replay(endpoint, f"{language}-{scenario}", dialogue, others=recorded, left=left) as replay:
+    async with Replay(endpoint, f"{language}-{scenario}", dialogue, others=recorded, omitted=omitted) as replay:
         assert await replay.differences() == []

@@ -1,7 +1,7 @@
 """Drives RocketMQ's official Python gRPC client; its other half is `../grpc_python_agent.py`.
 
 Run as a program, with the wheels on its path. A line of input is {"operation": name, ...}, a line of output
-{"result": ...} or {"error": text}; what consumers receive waits here. It knows nothing of Thermocline.
+{"result": ...} or {"error": text}; what consumers receive waits here. It uses nothing of Thermocline.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Sends a message every PERIOD_MS and consumes all that is in the topic, until its input ends; a line of input ends the
 sending. Prints "ready", "sent MILLISECONDS BODY" when a message is acknowledged, "got MILLISECONDS BODY" when one is
-received, and "stopped" behind the last that it sent. It knows nothing of Thermocline.
+received, and "stopped" behind the last that it sent. It uses nothing of Thermocline.
 """
 
 from __future__ import annotations

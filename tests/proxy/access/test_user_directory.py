@@ -1,4 +1,4 @@
-"""How old users and policies may be, what a look-up costs, and what strangers' names may cost."""
+"""How old users and policies may be, and the costs of look-ups and of strangers' names."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ async def test_an_answer_that_would_be_too_old_is_not_waited_for(monkeypatch: py
 async def test_a_name_of_no_user_is_remembered_for_a_time() -> None:
     checked = Checked()
     for _ in range(5):
-        assert await checked.directory.find("nobody", ADDRESS) is None
-    assert checked.users.asked == ["nobody"]
-    checked.users.put("nobody")
+        assert await checked.directory.find("stranger", ADDRESS) is None
+    assert checked.users.asked == ["stranger"]
+    checked.users.put("stranger")
     checked.users.now_ms = STALE_MS_MAX
-    assert await checked.directory.find("nobody", ADDRESS) is not None
+    assert await checked.directory.find("stranger", ADDRESS) is not None
 
 
 async def test_names_of_strangers_take_neither_memory_nor_the_place_of_users(monkeypatch: pytest.MonkeyPatch) -> None:

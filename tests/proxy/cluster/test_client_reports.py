@@ -58,7 +58,7 @@ async def proxy(cluster: FakeBroker) -> AsyncIterator[ProxyUnderTest]:
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[ControlBroker]:
-    """The broker that is told."""
+    """The broker that gets the reports."""
     async with control_broker(tmp_path) as running:
         await running.create_topic("Normal")
         yield running
@@ -199,12 +199,12 @@ async def test_a_broker_that_takes_reports_later_is_told_everything(
     served = broker.parts.tables.proxied
     taking = [False]
 
-    def take(connection: Any, report: Any) -> Any:
+    def apply(connection: Any, report: Any) -> Any:
         if not taking[0]:
             raise UnsupportedRequestError(" request type not supported")
         return ProxiedClients.apply_report(served, connection, report)
 
-    monkeypatch.setattr(served, "apply_report", take)
+    monkeypatch.setattr(served, "apply_report", apply)
     await join(proxy, consumer_settings(), "c-1")
     reports = reports_to(proxy, broker.address)
     reports.start()

@@ -1,4 +1,4 @@
-"""Values that are loaded when they are asked for, kept while they are used, and bounded."""
+"""Values that are loaded at their first use, kept while they are used, and bounded."""
 
 from __future__ import annotations
 

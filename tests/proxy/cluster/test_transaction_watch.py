@@ -1,4 +1,4 @@
-"""What brokers are told of the groups whose transactions a proxy can be asked about."""
+"""What brokers hear of the groups whose transactions a proxy can be asked about."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ A, B = "broker-a:1", "broker-b:1"
 
 
 class Brokers:
-    """What two brokers were told, in that order, and a watch that tells them every ten seconds."""
+    """What two brokers got, in that order, and a watch that tells them every ten seconds."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str, str]] = []
+        self.requests: list[tuple[str, str, str]] = []
         self.brokers = ["broker-a", "broker-b"]
         self.failure: MQError | None = None
         self.look_ups: dict[str, MQError] = {}
@@ -34,9 +34,9 @@ class Brokers:
             unregister=self._unregister,
         )
 
-    def take(self) -> list[tuple[str, str, str]]:
-        told, self.told = self.told, []
-        return sorted(told)
+    def take_requests(self) -> list[tuple[str, str, str]]:
+        requests, self.requests = self.requests, []
+        return sorted(requests)
 
     async def _topic_queues(self, topic: str) -> TopicQueues:
         if topic in self.look_ups:
@@ -45,10 +45,10 @@ class Brokers:
 
     async def _send_heartbeat(self, address: str, body: bytes) -> None:
         for producer in HeartbeatData.decode(body).producer_data_set:
-            self.told.append(("heartbeat", address, producer.group_name))
+            self.requests.append(("heartbeat", address, producer.group_name))
 
     async def _unregister(self, address: str, group: str) -> None:
-        self.told.append(("unregister", address, group))
+        self.requests.append(("unregister", address, group))
         if self.failure is not None:
             raise self.failure
         if address == self.frozen:
@@ -70,14 +70,14 @@ def test_a_group_is_announced_at_once_then_every_period_and_unregistered_when_it
     async def case(brokers: Brokers) -> None:
         brokers.watch.add("G", "T")
         await asyncio.sleep(1)
-        assert brokers.take() == [("heartbeat", A, "G"), ("heartbeat", B, "G")]
+        assert brokers.take_requests() == [("heartbeat", A, "G"), ("heartbeat", B, "G")]
         await asyncio.sleep(10)
-        assert brokers.take() == [("heartbeat", A, "G"), ("heartbeat", B, "G")]
+        assert brokers.take_requests() == [("heartbeat", A, "G"), ("heartbeat", B, "G")]
         brokers.watch.remove("G")
         await asyncio.sleep(1)
-        assert brokers.take() == [("unregister", A, "G"), ("unregister", B, "G")]
+        assert brokers.take_requests() == [("unregister", A, "G"), ("unregister", B, "G")]
         await asyncio.sleep(20)
-        assert brokers.take() == []
+        assert brokers.take_requests() == []
 
     run(case)
 
@@ -86,10 +86,10 @@ def test_a_broker_that_the_topic_has_left_is_told_that_the_group_has() -> None:
     async def case(brokers: Brokers) -> None:
         brokers.watch.add("G", "T")
         await asyncio.sleep(1)
-        brokers.take()
+        brokers.take_requests()
         brokers.brokers = ["broker-b"]
         await asyncio.sleep(10)
-        assert brokers.take() == [("heartbeat", B, "G"), ("unregister", A, "G")]
+        assert brokers.take_requests() == [("heartbeat", B, "G"), ("unregister", A, "G")]
 
     run(case)
 
@@ -100,15 +100,15 @@ def test_a_group_whose_topic_was_deleted_is_unregistered() -> None:
     async def case(brokers: Brokers) -> None:
         brokers.watch.add("G", "T")
         await asyncio.sleep(1)
-        brokers.take()
+        brokers.take_requests()
         brokers.look_ups["T"] = TopicNotFoundError(topic="T")
         await asyncio.sleep(10)
-        assert brokers.take() == [("unregister", A, "G"), ("unregister", B, "G")]
+        assert brokers.take_requests() == [("unregister", A, "G"), ("unregister", B, "G")]
         await asyncio.sleep(10)
-        assert brokers.take() == []
+        assert brokers.take_requests() == []
         del brokers.look_ups["T"]
         await asyncio.sleep(10)
-        assert brokers.take() == [("heartbeat", A, "G"), ("heartbeat", B, "G")]
+        assert brokers.take_requests() == [("heartbeat", A, "G"), ("heartbeat", B, "G")]
 
     run(case)
 
@@ -117,10 +117,10 @@ def test_a_group_whose_topic_cannot_be_looked_up_stays_announced_where_it_was() 
     async def case(brokers: Brokers) -> None:
         brokers.watch.add("G", "T")
         await asyncio.sleep(1)
-        brokers.take()
+        brokers.take_requests()
         brokers.look_ups["T"] = UnavailableError("no name server")
         await asyncio.sleep(10)
-        assert brokers.take() == [("heartbeat", A, "G"), ("heartbeat", B, "G")]
+        assert brokers.take_requests() == [("heartbeat", A, "G"), ("heartbeat", B, "G")]
 
     run(case)
 
@@ -130,7 +130,7 @@ def test_a_group_that_is_gone_before_it_was_announced_is_not_unregistered() -> N
         brokers.watch.add("G", "T")
         brokers.watch.remove("G")
         await asyncio.sleep(1)
-        assert brokers.take() == []
+        assert brokers.take_requests() == []
 
     run(case)
 
@@ -139,11 +139,11 @@ def test_a_group_that_comes_back_at_once_stays_announced() -> None:
     async def case(brokers: Brokers) -> None:
         brokers.watch.add("G", "T")
         await asyncio.sleep(1)
-        brokers.take()
+        brokers.take_requests()
         brokers.watch.remove("G")
         brokers.watch.add("G", "T")
         await asyncio.sleep(1)
-        assert brokers.take() == [("heartbeat", A, "G"), ("heartbeat", B, "G")]
+        assert brokers.take_requests() == [("heartbeat", A, "G"), ("heartbeat", B, "G")]
 
     run(case)
 
@@ -154,12 +154,12 @@ def test_a_broker_that_is_away_does_not_keep_the_other_from_being_told() -> None
         for group in ("G", "H"):
             brokers.watch.add(group, "T")
         await asyncio.sleep(1)
-        brokers.take()
+        brokers.take_requests()
         brokers.watch.remove("G")
         await asyncio.sleep(1)
-        assert brokers.take() == [("unregister", A, "G"), ("unregister", B, "G")]
+        assert brokers.take_requests() == [("unregister", A, "G"), ("unregister", B, "G")]
         await asyncio.sleep(10)
-        assert brokers.take() == [("heartbeat", A, "H"), ("heartbeat", B, "H")]
+        assert brokers.take_requests() == [("heartbeat", A, "H"), ("heartbeat", B, "H")]
 
     run(case)
 
@@ -170,13 +170,13 @@ def test_groups_that_leave_a_frozen_broker_hold_up_no_heartbeat() -> None:
         for group in (*groups, "stays"):
             brokers.watch.add(group, "T")
         await asyncio.sleep(1)
-        brokers.take()
+        brokers.take_requests()
         brokers.frozen = A
         for group in groups:
             brokers.watch.remove(group)
         await asyncio.sleep(20)
-        told = brokers.take()
-        assert [each for each in told if each[2] == "stays" and each[1] == B]
-        assert len([each for each in told if each[0] == "unregister"]) == 200
+        requests = brokers.take_requests()
+        assert [each for each in requests if each[2] == "stays" and each[1] == B]
+        assert len([each for each in requests if each[0] == "unregister"]) == 200
 
     run(case)

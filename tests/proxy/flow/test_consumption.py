@@ -88,7 +88,7 @@ async def test_a_message_that_was_tried_too_often_goes_to_the_dead_letters() -> 
 
 
 class Slow(FakeMessaging):
-    """Stores no copy before it is asked for two."""
+    """Stores no copy before two are requested."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Receipt handles that are renewed: when, for how long, for whom, and how that ends.
+"""Receipt handles that are renewed: when, for how long, for which client, and how that ends.
 
 Covers `proxy/flow/broker_slots.py`.
 """
@@ -76,7 +76,7 @@ async def test_the_brokers_clock_may_differ(ahead_ms: int) -> None:
     assert await holding.pass_ms(49_999) == 0
     assert await holding.pass_ms(1) == 1
     assert holding.messaging.asked == [("change", 60_000)]
-    taken = await holding.handles.take("c", "g", "m7", first)
+    taken = await holding.handles.take_handle("c", "g", "m7", first)
     taken.check_fresh(1 << 60)
 
 
@@ -84,11 +84,11 @@ async def test_what_a_client_has_had_for_too_long_is_over() -> None:
     holding = Holding()
     holding.hold()
     holding.now_ms[0] += 60_000  # with no look in between
-    taken = await holding.handles.take("c", "g", "m7", handle_at(1_000_000))
+    taken = await holding.handles.take_handle("c", "g", "m7", handle_at(1_000_000))
     with pytest.raises(HandleExpiredError):
         taken.check_fresh(0)
     with pytest.raises(HandleExpiredError):
-        (await holding.handles.take("c", "g", "m7", handle_at(1_000_000))).check_fresh(1_060_000)
+        (await holding.handles.take_handle("c", "g", "m7", handle_at(1_000_000))).check_fresh(1_060_000)
 
 
 async def test_the_first_handle_of_a_delivery_finds_the_present_one() -> None:
@@ -96,10 +96,10 @@ async def test_the_first_handle_of_a_delivery_finds_the_present_one() -> None:
     holding.hold()
     first = handle_at(1_000_000)
     await holding.pass_ms(50_000)
-    present = (await holding.handles.take("c", "g", "m7", first)).handle
+    present = (await holding.handles.take_handle("c", "g", "m7", first)).handle
     assert (present.receipt.pop_time_ms, present.place) == (1_050_000, first.place)
     assert len(holding.handles) == 0
-    assert (await holding.handles.take("c", "g", "m7", first)).handle is first  # not held any more
+    assert (await holding.handles.take_handle("c", "g", "m7", first)).handle is first  # not held any more
     assert await holding.pass_ms(100_000) == 0
 
 
@@ -107,7 +107,7 @@ async def test_of_two_deliveries_of_one_message_the_given_handle_decides() -> No
     holding = Holding()
     holding.handles.hold("c", "g", "T", "m", handle_at(1_000_000, offset=1), reconsume_times=0)
     holding.handles.hold("c", "g", "T", "m", handle_at(1_000_000, offset=2), reconsume_times=1)
-    taken = await holding.handles.take("c", "g", "m", handle_at(5, offset=2))
+    taken = await holding.handles.take_handle("c", "g", "m", handle_at(5, offset=2))
     assert taken.handle.receipt.queue_offset == 2
     assert holding.handles.held_by("c") == 1
 
@@ -117,7 +117,7 @@ async def test_an_acknowledgement_waits_for_a_renewal_under_way() -> None:
     holding.hold()
     holding.messaging.gate = gate = asyncio.get_running_loop().create_future()
     await holding.pass_ms(50_000)
-    taking = asyncio.create_task(holding.handles.take("c", "g", "m7", handle_at(1_000_000)))
+    taking = asyncio.create_task(holding.handles.take_handle("c", "g", "m7", handle_at(1_000_000)))
     await holding.settle()
     assert not taking.done()
     gate.set_result(None)
@@ -130,12 +130,12 @@ async def test_a_delivery_whose_end_was_not_confirmed_is_held_on() -> None:
     holding.hold()
     first = handle_at(1_000_000)
     await holding.pass_ms(50_000)
-    taken = await holding.handles.take("c", "g", "m7", first)
+    taken = await holding.handles.take_handle("c", "g", "m7", first)
     holding.handles.put_back(taken)
     holding.handles.put_back(taken)
     assert len(holding.handles) == 1
     assert await holding.pass_ms(50_000) == 1
-    again = await holding.handles.take("c", "g", "m7", first)
+    again = await holding.handles.take_handle("c", "g", "m7", first)
     assert again.handle.receipt.pop_time_ms == 1_100_000
     holding.is_listening = False
     holding.handles.put_back(again)
@@ -153,7 +153,7 @@ async def test_a_broker_that_does_not_answer_holds_up_no_renewal_at_another() ->
     holding.handles.hold("c", "g", "T", "m", other, reconsume_times=0)
     assert await holding.pass_ms(50_000) == 1
     assert holding.messaging.asked == [("change", 60_000)]
-    await asyncio.wait_for(holding.handles.take("c", "g", "m", other), timeout=60)
+    await asyncio.wait_for(holding.handles.take_handle("c", "g", "m", other), timeout=60)
 
 
 async def test_a_failed_renewal_is_tried_again_so_often_and_then_given_up() -> None:
@@ -258,7 +258,7 @@ async def test_handles_that_were_taken_leave_nothing_behind() -> None:
     holding.hold(offset=0)
     for offset in range(1, 5_000):
         holding.hold(offset=offset)
-        await holding.handles.take("c", "g", f"m{offset}", handle_at(holding.now_ms[0], offset=offset))
+        await holding.handles.take_handle("c", "g", f"m{offset}", handle_at(holding.now_ms[0], offset=offset))
     assert len(holding.handles) == 1
     assert len(holding.handles._due) <= 2 * len(holding.handles) + DUE_SPARE_MAX
     assert await holding.pass_ms(50_000) == 1

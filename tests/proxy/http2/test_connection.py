@@ -1,4 +1,4 @@
-"""An HTTP/2 server: what RFC 9113 wants, what hostile clients do, and what ends.
+"""An HTTP/2 server: the rules of RFC 9113, hostile clients, and ends of streams and connections.
 
 Covers `proxy/http2/server.py`, `proxy/http2/stream.py`, `proxy/http2/frames.py`, `proxy/http2/limits.py` and
 `proxy/http2/unsent_bytes.py`.

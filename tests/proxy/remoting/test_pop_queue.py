@@ -1,4 +1,4 @@
-"""PopQueue: positions, what a client is done with, and what it lost."""
+"""PopQueue: positions, finished messages, and lost ones."""
 
 from __future__ import annotations
 

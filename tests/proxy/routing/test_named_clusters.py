@@ -1,4 +1,4 @@
-"""The setting `routingClusters`: what it says, and what it may not say."""
+"""The setting `routingClusters`: its values, and those that are refused."""
 
 from __future__ import annotations
 

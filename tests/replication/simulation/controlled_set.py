@@ -3,7 +3,7 @@
 Checked, at each committed change, at each answer and at the end
 
 check              found
-two masters        an epoch has two masters, as controllers apply it or as brokers are told
+two masters        an epoch has two masters, as controllers apply it or as brokers learn it
 set                a master is elected that was not in the SyncStateSet, and unclean elections are off
 forgotten          a change of the set that was acknowledged is not what the controllers have under its epoch
 lost               a new master's log lacks an acknowledged send (clean elections only)
@@ -203,7 +203,7 @@ class ControlledSet:
         """See Witness."""
         present = self._masters.setdefault(epoch, master_id)
         if present != master_id:
-            self._fail("two masters", f"{broker} is told {master_id} of epoch {epoch}, which {present} has")
+            self._fail("two masters", f"{broker} learns {master_id} of epoch {epoch}, which {present} has")
 
     def told_altered(self, set_epoch: int, members: Collection[int]) -> None:
         """See Witness."""

@@ -5,7 +5,7 @@ another broker becomes the master, or a master has lost the end of its log, the 
 
 A promise is about the log up to an offset: a send answered as stored on so many brokers, or a seal. It names its
 holders, the brokers that had all of that when it was made. It holds while no more holders are lost than the set can
-lose, one fewer than were asked for.
+lose, one fewer than were requested.
 
 check                found
 holders              a send is answered before enough brokers have the message

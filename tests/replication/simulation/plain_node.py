@@ -166,7 +166,7 @@ class PlainNode:
         self.disk.revive()
 
     def break_connections(self) -> None:
-        """All its connections are dead, and neither end knows that yet."""
+        """All its connections are dead, and neither end has seen that yet."""
         for end in self._connections():
             end.connection.break_silently()
 
@@ -348,31 +348,33 @@ class PlainNode:
         world.later(TIMEOUT_MS, check_answered, machine=self.machine)
 
     def _check_holders(self, physical_offset: int, end_offset: int) -> None:
-        """A send has been answered: as many brokers as were asked for have the message."""
+        """A send has been answered: as many brokers as were requested have the message."""
         if self.waits_for_flush and self.opened.commit_log.flush_offset < end_offset:
             raise ViolationError("holders", f"{self.name} answers for {end_offset} before it is on its own disk")
-        told = [
+        informed = [
             node
             for node in self.site.nodes.values()
             if node is not self and node.told_offset >= end_offset and node.told_start <= physical_offset
         ]
-        if len(told) < self.site.settings.slaves_needed:
-            names = [node.name for node in told]
+        if len(informed) < self.site.settings.slaves_needed:
+            names = [node.name for node in informed]
             raise ViolationError("holders", f"{end_offset} is answered as stored; of slaves only {names} have had it")
-        holders = {node.name for node in told if node.reported_offset >= end_offset}
+        holders = {node.name for node in informed if node.reported_offset >= end_offset}
         self.reported_offset = max(self.reported_offset, PhysicalOffset(end_offset))
         # A slave may have lost its disk since its report.
-        self.site.history.promise("lost", end_offset, {*holders, self.name}, losses=len(told) - len(holders))
+        self.site.history.promise("lost", end_offset, {*holders, self.name}, losses=len(informed) - len(holders))
 
     def check_confirmed(self) -> None:
-        """The confirmed offset, and so what may be in the bucket, is what enough slaves have had."""
+        """Enough slaves have had all below the confirmed offset; no more may be in the bucket."""
         store, history = self.opened, self.site.history
         if self.confirmations is None:
             return
         confirmed = self.confirmations.confirmed_offset
-        told = [node for node in self.site.nodes.values() if node is not self and node.told_offset >= confirmed]
-        if confirmed and len(told) < self.site.settings.slaves_needed:
-            raise ViolationError("confirmed", f"{confirmed}, which of slaves only {[node.name for node in told]} had")
+        informed = [node for node in self.site.nodes.values() if node is not self and node.told_offset >= confirmed]
+        if confirmed and len(informed) < self.site.settings.slaves_needed:
+            raise ViolationError(
+                "confirmed", f"{confirmed}, which of slaves only {[node.name for node in informed]} had"
+            )
         seal_offset = store.seal_offset
         if seal_offset > store.commit_log.flush_offset:
             raise ViolationError("bucket", f"{seal_offset} may be sealed, and is not durable")

@@ -4,7 +4,7 @@ The operator does what docs/replicas.md says
   - A master whose process ends is started again as the master.
   - A master whose machine has lost its power or its disk, or that is not there for FAILED_MS: the operator ends its
     process, takes the connections to it from all slaves, asks all brokers that are there where their logs end, and
-    makes the one with the longest log the master. He does that only if no more brokers are missing than the set can
+    makes the one with the longest log the master, but only if no more brokers are missing than the set can
     lose. Those that were not asked are ended as well, and need an empty store before they start again; so do
     those whose log ends before the new master's begins.
   - A planned switch: the master is stopped, and is asked too.

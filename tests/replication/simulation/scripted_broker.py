@@ -2,7 +2,7 @@
 
 It does what brokers do with controllers: applies for a number, registers, sends heartbeats to all of them, asks for the
 replica info, has a master elected where there is none, follows notices, and as the master changes the SyncStateSet.
-Replication between brokers is abstract: the master sends its log, a slave drops what differs and takes what follows.
+Replication between brokers is abstract: the master sends its log, a slave drops what differs and adds the rest.
 A send is acknowledged when each member of the SyncStateSet has it, and there are at least MEMBERS_MIN.
 
 Two rules of the master, which its promise depends on
@@ -51,7 +51,7 @@ Entry = tuple[int, int]
 
 
 class Witness(Protocol):
-    """Sees what brokers are told, and promise."""
+    """Sees what brokers learn, and promise."""
 
     def told_master(self, broker: str, epoch: int, master_id: int) -> None:
         """A broker has learned who the master of an epoch is."""

@@ -245,9 +245,9 @@ class _Consensus(ConsensusNode):
 
         def arrive() -> None:
             if receiver.is_up and site.network.passes(sender, peer):
-                site.world.later(0, take, machine=receiver.machine)
+                site.world.later(0, accept, machine=receiver.machine)
 
-        def take() -> None:
+        def accept() -> None:
             if receiver.coordinator is not None:
                 assert isinstance(receiver.coordinator.node, _Consensus)
                 receiver.coordinator.node.deliver(data)

@@ -1,8 +1,8 @@
 """Virtual network: connections between machines, which delay, split, hold back and break.
 
-    network.connect(slave, master, ...)    both ends are told when it is open
+    network.connect(slave, master, ...)    both ends get a call when it is open
     connection.send(name, data)            bytes arrive in order, in pieces of any length, later
-    connection.close(name)                 the other end is told, if the network lets that pass
+    connection.close(name)                 so does the other end, if the network lets that pass
 
 A direction between two machines may be cut: bytes wait, as TCP sends them again, and pass when it is whole again. A
 process that ends closes its connections; a machine that loses its power does not, and its peers hold a half-open
@@ -63,12 +63,12 @@ class Connection:
             self._schedule(sender)
 
     def vanish(self, sender: str) -> None:
-        """This end is gone with its machine; the other one is not told."""
+        """This end is gone with its machine; the other one gets no notice."""
         self.ends.pop(sender, None)
         self._on_way[sender].clear()
 
     def break_silently(self) -> None:
-        """Nothing arrives any more, and no end is told: something on the way has forgotten the connection."""
+        """Nothing arrives any more, and no end gets a notice: something on the way has forgotten the connection."""
         self._is_broken = True
 
     def _schedule(self, sender: str) -> None:

@@ -166,7 +166,7 @@ def test_bodies_that_grow_too_large_come_in_several_batches(monkeypatch: pytest.
     found = [row for batch in batches for row in batch.to_pylist()]
     names = decoder.schema.names
     assert found == [{name: row[name] for name in names} for row in expected_rows(records, broker_name="")[7:98]]
-    assert len(list(ArrowDecoder(["queueOffset"]).decode_bounded(records))) == 1, "bodies that are not asked for"
+    assert len(list(ArrowDecoder(["queueOffset"]).decode_bounded(records))) == 1, "bodies that are not selected"
     broken = records + record(100, b"no zlib", sys_flag=flags.with_compression(0, CompressionType.ZLIB))
     with pytest.raises(CorruptDataError, match="queue_offset=100"):
         next(decoder.decode_bounded(broken))

@@ -216,7 +216,7 @@ def test_a_load_from_a_time_on_moves_no_group_past_messages_in_front_of_it(tier:
 
 
 def test_a_load_from_a_group_and_a_time_on_is_no_whole_one(tier: ColdTier, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The group is where the load found it, so nothing else told that messages were left out behind it."""
+    """The group is where the load found it, so nothing else showed that messages were left out behind it."""
     log = flights("orders", 100, queue_count=1)
     catalog = tier.seal_in_pieces(log, 2)
     place = GroupPlace(

@@ -306,8 +306,8 @@ def test_bodies_too_large_for_one_batch_are_read_all_the_same(monkeypatch: pytes
         read(tier.url)
     (run,) = catalog.topics["orders"].segments[0].runs
     frame = next(info for info in frames_of(tier, catalog) if info.start_offset <= 200 < info.end_offset)
-    left = set(range(run.end_offset)) - set(range(frame.start_offset, frame.end_offset))
-    assert {row["queueOffset"] for row in read(tier.url, onCorruptFrame="skip")} == left
+    remaining = set(range(run.end_offset)) - set(range(frame.start_offset, frame.end_offset))
+    assert {row["queueOffset"] for row in read(tier.url, onCorruptFrame="skip")} == remaining
 
 
 def frames_of(tier: ColdTier, catalog: Catalog) -> list[FrameInfo]:

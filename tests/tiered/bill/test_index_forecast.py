@@ -1,4 +1,4 @@
-"""Index forecast: packs that become one item, when a range is due, what it costs, and what has expired."""
+"""Index forecast: packs that become one item, when a range is due, its cost, and expired items."""
 
 from __future__ import annotations
 

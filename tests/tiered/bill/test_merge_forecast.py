@@ -1,4 +1,4 @@
-"""Merge forecast, level by level: what is merged, cut into ranges, made a segment of, and what expires."""
+"""Merge forecast, level by level: merges, cuts into ranges, segments, and expired messages."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ TOPIC = NAMES[0]
 
 
 async def test_a_section_that_comes_twice_counts_once() -> None:
-    """A lookup by key that reads the whole footer may be faster than a pull that has asked for the section."""
+    """A lookup by key that reads the whole footer may be faster than a pull that has requested the section."""
     history = History()
     async with tier_of(history) as tier:
         await history.write(tier, rounds=1, is_packed=True)

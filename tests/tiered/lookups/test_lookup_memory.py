@@ -1,4 +1,4 @@
-"""LookupMemory: what it has at once, what it loads, and what it lets go of."""
+"""LookupMemory: values that it has at once, loads, and lets go of."""
 
 from __future__ import annotations
 

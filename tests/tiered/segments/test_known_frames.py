@@ -44,18 +44,18 @@ def with_frames(entry: SegmentEntry, footer: LogFooter, *, step: int) -> Segment
 async def test_the_frames_of_a_piece_are_those_of_its_footer(segment: tuple[SegmentEntry, LogFooter]) -> None:
     entry, footer = segment
     assert all(run.frame_end - run.frame_start > 2 for run in footer.runs)
-    known = known_frames(with_frames(entry, footer, step=1))
-    assert known is not None
-    assert (known.runs, known.record_count, known.raw_bytes) == (footer.runs, footer.record_count, footer.raw_bytes)
-    assert (known.segment_id, known.topic, known.incarnation) == (entry.id, entry.topic, entry.incarnation)
+    found = known_frames(with_frames(entry, footer, step=1))
+    assert found is not None
+    assert (found.runs, found.record_count, found.raw_bytes) == (footer.runs, footer.record_count, footer.raw_bytes)
+    assert (found.segment_id, found.topic, found.incarnation) == (entry.id, entry.topic, entry.incarnation)
     exact = ("position", "raw_position", "start_offset", "end_offset", "stored_bytes", "raw_bytes", "min_store_ms")
     for name in exact:
-        np.testing.assert_array_equal(known.frames[name], footer.frames[name], name)
-    assert (known.frames["max_store_ms"] >= footer.frames["max_store_ms"]).all()
+        np.testing.assert_array_equal(found.frames[name], footer.frames[name], name)
+    assert (found.frames["max_store_ms"] >= footer.frames["max_store_ms"]).all()
     for run in footer.runs:
-        assert known.frames["max_store_ms"][run.frame_end - 1] == run.max_store_ms
+        assert found.frames["max_store_ms"][run.frame_end - 1] == run.max_store_ms
         for index in range(run.frame_start, run.frame_end - 1):
-            assert known.frames["max_store_ms"][index] == footer.frames["min_store_ms"][index + 1]
+            assert found.frames["max_store_ms"][index] == footer.frames["min_store_ms"][index + 1]
 
 
 async def test_frames_are_unknown_when_one_is_missing(segment: tuple[SegmentEntry, LogFooter]) -> None:

@@ -64,7 +64,7 @@ async def test_a_transaction_of_another_topic_is_not_ended_by_its_groups_name() 
         async with proxy_before(broker) as proxy:
             proxy.server.app.access = checked.check
             signed = metadata_of("carol")
-            for topic, code, left in (("Transaction", Code.INVALID_TRANSACTION_ID, 1), ("orders", Code.OK, 0)):
+            for topic, code, open_count in (("Transaction", Code.INVALID_TRANSACTION_ID, 1), ("orders", Code.OK, 0)):
                 handle = await half_message(proxy.server.app.messaging, topic, producer_group="orders")
                 request = messages.EndTransactionRequest(
                     topic=resource("orders"),
@@ -73,7 +73,7 @@ async def test_a_transaction_of_another_topic_is_not_ended_by_its_groups_name() 
                 )
                 answer = await proxy.call("EndTransaction", request, metadata=signed)
                 assert answer.status.code == code, answer.status.message
-                assert broker.open_transactions(topic) == left
+                assert broker.open_transactions(topic) == open_count
 
 
 async def half_message(messaging: Messaging, topic: str, *, producer_group: str) -> TransactionHandle:
