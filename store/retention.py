@@ -2,9 +2,9 @@
 
 A log file goes when it is old enough or the disk is too full, AND nothing needs it any more:
   - every message in it that the cold tier is to hold is committed there (`committed_offset`),
-  - the index has read it (`index_offset`), and no part holds it (`held_offset`: delayed messages; `timers_offset`:
-    messages that wait for a time, `transactions_offset`: open transactions, both of which can be put again elsewhere:
-    `wanted_offset`),
+  - the index has read it (`index_offset`), and no part holds it (`held_offset`: delayed messages, which go once they
+    are due, and popped ones: `awaited_offset`; `timers_offset`: messages that wait for a time, `transactions_offset`:
+    open transactions, both of which can be put again elsewhere: `wanted_offset`),
   - the log is flushed past it, and queue files, queue ends, incarnations and cuts are durable past it: no queue starts
     again at zero because its files are gone.
 The tail file stays always. At most ten files go in one round, the oldest first.
@@ -166,6 +166,11 @@ class Retention:
     def wanted_offset(self, gate: RetentionGate, *, now_ms: int, hour: int | None) -> PhysicalOffset:
         """The deletion offset now, ignoring holders that can append their records again."""
         others = replace(gate, timers_offset=None, transactions_offset=None)
+        return self._new_minimum(others, self.used_ratio(), now_ms=now_ms, hour=hour)
+
+    def awaited_offset(self, gate: RetentionGate, *, now_ms: int, hour: int | None) -> PhysicalOffset:
+        """The deletion offset now, ignoring all messages that wait in the log."""
+        others = replace(gate, held_offset=None, timers_offset=None, transactions_offset=None)
         return self._new_minimum(others, self.used_ratio(), now_ms=now_ms, hour=hour)
 
     def drop_border(self, gate: RetentionGate) -> PhysicalOffset | None:

@@ -20,12 +20,15 @@ Rules
   - Progress behind a queue's end counts as its end from the start on, durably, before anything is put: else the next
     messages there would count as delivered. A power cut has taken messages back, or this store was that of a slave that
     had none of the queue's.
-  - Records of undelivered messages must stay in the local log: retention reads `earliest_undelivered_offset`.
+  - Records of undelivered messages must stay in the local log: retention reads `earliest_undelivered_offset`. While the
+    log is paused for a full disk, due messages pass whose log files are wanted back (`release_below`): the files cannot
+    go before they are delivered.
 Owner: the hot process's event loop.
 Source: broker/schedule/ScheduleMessageService.java, Apache RocketMQ 5.3.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 
@@ -37,13 +40,14 @@ from thermocline.broker.stats import BrokerStats
 from thermocline.remoting import json_dialect
 from thermocline.remoting.bodies import DataVersion
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, MQError, OffsetOutOfRangeError
-from thermocline.remoting.offsets import QUEUE_START, PhysicalOffset, QueueOffset
+from thermocline.remoting.offsets import LOG_START, QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.remoting.records.properties import PropertyName, encode_properties
 from thermocline.remoting.topic_validation import SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC
 from thermocline.store.log import MessageDraft
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues import ConsumeQueue
+from thermocline.store.retention import DISK_NEARLY_FULL
 from thermocline.store.state import TableChanges
 
 logger = logging.getLogger(__name__)
@@ -147,6 +151,7 @@ class DelayService:
         self._version_step = version_step
         self._updates_until_version = version_step
         self._is_waiting = False
+        self._awaited_offset = LOG_START
         self.changes = TableChanges()
 
     @property
@@ -176,6 +181,11 @@ class DelayService:
             if queue is not None and offset < queue.next_offset:
                 waiting.append(queue.unit(offset).physical_offset)
         return min(waiting, default=None)
+
+    def release_below(self, physical_offset: PhysicalOffset) -> None:
+        """Set the offset below which retention would delete the log now, except for messages that wait in it. Call this
+        in every round of retention."""
+        self._awaited_offset = physical_offset
 
     async def settle(self) -> None:
         """Correct progress that is behind its queue's end; to be called once, before anything is put.
@@ -296,7 +306,8 @@ class DelayService:
         if draft is None:
             return True
         try:
-            self._stats.add_scheduled(self._appender.append(draft).size_bytes)
+            with self._passing(physical_offset):
+                self._stats.add_scheduled(self._appender.append(draft).size_bytes)
         except InvalidRequestError as error:
             logger.warning(
                 "delayed message dropped topic=%s physical_offset=%d error=%s", draft.topic, physical_offset, error
@@ -306,6 +317,13 @@ class DelayService:
             self._resting_until_ms[level] = self._clock() + FAILURE_PAUSE_MS
             return False
         return True
+
+    def _passing(self, physical_offset: PhysicalOffset) -> contextlib.AbstractContextManager[None]:
+        """Allow the put of the message at this offset although the log is paused for a full disk, if its log file is
+        wanted back."""
+        if physical_offset < self._awaited_offset:
+            return self._store.commit_log.let_through(DISK_NEARLY_FULL)
+        return contextlib.nullcontext()
 
     def _queue(self, level: int) -> ConsumeQueue | None:
         return self._store.queues.find(SCHEDULE_TOPIC, level - 1)

@@ -228,6 +228,8 @@ def test_holders_that_can_append_their_records_again_are_asked_to_release(disk: 
     assert store.retention.wanted_offset(gate, now_ms=OLD_MS, hour=DELETE_HOUR) == 3 * LOG_FILE_BYTES
     held = RetentionGate(held_offset=LOG_FILE_BYTES, timers_offset=0, transactions_offset=0)
     assert store.retention.wanted_offset(held, now_ms=OLD_MS, hour=DELETE_HOUR) == LOG_FILE_BYTES
+    assert store.retention.awaited_offset(held, now_ms=OLD_MS, hour=DELETE_HOUR) == 5 * LOG_FILE_BYTES
+    assert store.retention.awaited_offset(gate, now_ms=OLD_MS, hour=DELETE_HOUR) == 3 * LOG_FILE_BYTES
     assert run(store, gate) == 6
 
 

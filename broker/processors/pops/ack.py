@@ -311,7 +311,7 @@ class AckProcessor:
             next_offset = info.next_offset
         if self._offsets.has_reset(topic, group, queue_id):
             next_offset = committed if committed is not None else next_offset
-        end_offset = pops.order_changed(topic, group, queue_id, info, next_offset=next_offset)
+        end_offset = pops.order_changed(topic, group, queue_id, info, next_offset=next_offset, is_ack=True)
         self._stats.add_ack(topic, group, 1)
         if info is None or not info.is_blocking(self._clock()):
             self._wake(topic, group, queue_id)
