@@ -11,8 +11,8 @@ back, and no answer may leave before, where sends wait for the flush.
 
 Crash: what was put is read again (`open`), from the first check point on that was not finished. Group offsets that were
 not written since are raised from the check points behind the log offset that stands in the offsets' file: so neither a
-message nor an acknowledgement is forgotten. A state file must not be written before the log is durable up to
-`last_offset`, or an offset could outlive the check point that it skips.
+message nor an acknowledgement is forgotten. A state file must not be written before the log is durable up
+to where it ended when the state was encoded, or an offset could outlive the check point that it skips.
 
 A slave that stands in for its master has the master's records in its copy of the log, and may put none (`open_copy` to
 `close_copy`): acknowledgements and changes of ordered queues are kept in memory alone. What it pops itself is recorded
@@ -137,8 +137,6 @@ class PopStore:
         self._is_copy = False
         self.on_due: Callable[[], None] = _nobody_waits
         """Called when a check point came in that is due before all others."""
-        self.last_offset = LOG_START
-        """The physical offset behind the last record that was put."""
         self._store = store
         self.log = log
         self._offsets = offsets
@@ -186,7 +184,6 @@ class PopStore:
             self._read_offsets[queue.queue_id] = queue.next_offset
         self._order_places.clear()
         if count:
-            self.last_offset = append_offset
             logger.info(
                 "pop state read records=%d check_points=%d orders=%d", count, len(self.in_flight), len(self.orders)
             )
@@ -508,7 +505,6 @@ class PopStore:
         for draft, result in zip(drafts, results, strict=True):
             if draft.topic == self.log.topic:
                 self._read_offsets[draft.queue_id] = result.queue_offset + 1
-        self.last_offset = results[-1].end_offset
         return results
 
     def _add(self, check_point: CheckPoint, revive_queue_id: int, result: PutResult) -> None:

@@ -10,7 +10,8 @@ unquoted.
 Rules
   - Delivery appends the message to its real queue, with the property text as it was stored (RocketMQ leaves
     REAL_TOPIC and DELAY in it) and a new store time. At least once: messages delivered since the file was written
-    last are delivered again after a crash; a clean stop repeats nothing.
+    last are delivered again after a crash; a clean stop repeats nothing. The file is written once the log has durably
+    what was delivered.
   - Work is done in slices: at most `SLICE_MESSAGES_MAX` messages, then the loop serves others first.
   - A time of delivery further away than the level's delay (the clock was set back) counts as due now.
   - A level that `messageDelayLevel` has no longer goes on until its queue is empty: what it holds was accepted. Its
