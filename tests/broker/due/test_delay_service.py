@@ -150,6 +150,19 @@ async def test_a_clock_set_back_does_not_hold_messages_up(broker: ControlBroker)
     assert delivered(broker) == [b"x"]
 
 
+async def test_delays_are_kept_after_a_clock_was_set_back(broker: ControlBroker) -> None:
+    """As of a retry: without its delay a message would be tried again and again at once, and become a dead letter."""
+    broker.put("Other")
+    broker.clock.set_back(3_600_000)
+    send_delayed(broker, 2, b"five seconds")
+    broker.clock.now_ms += 4_999
+    deliver_all(broker)
+    assert delivered(broker) == []
+    broker.clock.now_ms += 1
+    deliver_all(broker)
+    assert delivered(broker) == [b"five seconds"]
+
+
 async def test_a_delayed_message_counts_once_and_for_the_group_of_the_levels(broker: ControlBroker) -> None:
     """`clusterList -m` and the exporter of RocketMQ read these figures."""
     draft = MessageDraft(
