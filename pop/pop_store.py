@@ -597,7 +597,9 @@ class PopStore:
                 due_ms=entry.revive_time_ms + grace_ms,
             )
             self.on_due()
-        if record.physical_offset >= offsets_from and self.in_flight.is_own(entry):
+        # The record of its first pop tells where the group went on; since a new invisible time it may have been reset.
+        is_news = record.physical_offset >= offsets_from and not entry.is_renewal
+        if is_news and self.in_flight.is_own(entry):
             committed = self._offsets.query(entry.topic, entry.group, entry.queue_id)
             behind = entry.offsets[-1] + 1
             if committed is None or committed < behind:

@@ -183,6 +183,17 @@ def test_a_reset_that_was_saved_stands_against_older_check_points(parts: PopPart
     assert len(parts.pops.in_flight) == 1
 
 
+def test_a_reset_that_was_saved_stands_against_new_invisible_times(parts: PopParts) -> None:
+    helds = parts.pop(5, invisible_ms=MINUTE_MS)
+    parts.offsets.commit(TOPIC, GROUP, 0, 1)
+    parts.save()
+    kept = parts.renew(helds[4], invisible_ms=2 * MINUTE_MS)
+    parts = parts.killed()
+    assert kept is not None
+    assert parts.pending(kept) is not None
+    assert parts.offsets.query(TOPIC, GROUP, 0) == 1
+
+
 def test_without_a_log_offset_in_the_file_nothing_is_raised(parts: PopParts) -> None:
     """As after Apache RocketMQ has written the file: its offsets stand."""
     parts.offsets.commit(TOPIC, GROUP, 0, 0)
