@@ -16,8 +16,8 @@ Rules
   - A time of delivery further away than the level's delay (the clock was set back) counts as due now.
   - A level that `messageDelayLevel` has no longer goes on until its queue is empty: what it holds was accepted. Its
     messages come at their time of delivery; RocketMQ leaves them where they are.
-  - A level whose append fails rests for 10 s; the others go on. A message whose topic was deleted is dropped, also
-    when the name was made again since: it belongs to the topic's earlier incarnation.
+  - A level that fails (an append, a damaged queue) rests for 10 s; the others go on. A message whose topic was deleted
+    is dropped, also when the name was made again since: it belongs to the topic's earlier incarnation.
   - Progress behind a queue's end counts as its end from the start on, durably, before anything is put: else the next
     messages there would count as delivered. A power cut has taken messages back, or this store was that of a slave that
     had none of the queue's.
@@ -232,7 +232,12 @@ class DelayService:
         remaining = SLICE_MESSAGES_MAX
         self._is_waiting = False
         for level in self.levels:
-            remaining -= self._deliver_level(level, remaining)
+            try:
+                remaining -= self._deliver_level(level, remaining)
+            except Exception as error:  # one level must not hold up the others
+                is_known = isinstance(error, MQError)
+                logger.error("delay level fails level=%d error=%s", level, error, exc_info=None if is_known else error)
+                self._resting_until_ms[level] = self._clock() + FAILURE_PAUSE_MS
             if remaining == 0:
                 return True
         return False
@@ -248,18 +253,20 @@ class DelayService:
         if now < self._resting_until_ms.get(level, 0) <= now + FAILURE_PAUSE_MS:  # beyond: the clock was set back
             return 0
         done = 0
-        while done < count_max and offset < queue.next_offset:
-            unit = queue.unit(offset)
-            if not unit.is_empty:
-                if self._waits(level, unit.tags_code, now):
-                    break
-                if not self._deliver(level, unit.physical_offset):
-                    break
-            offset += 1
-            done += 1
-        if self._offsets.get(level) != offset:
-            self._offsets[level] = offset
-            self._updated(done)
+        try:
+            while done < count_max and offset < queue.next_offset:
+                unit = queue.unit(offset)
+                if not unit.is_empty:
+                    if self._waits(level, unit.tags_code, now):
+                        break
+                    if not self._deliver(level, unit.physical_offset):
+                        break
+                offset += 1
+                done += 1
+        finally:  # what was delivered does not come again, whatever is wrong with the next message
+            if self._offsets.get(level) != offset:
+                self._offsets[level] = offset
+                self._updated(done)
         return done
 
     def due(self, level: int, count_max: int) -> list[tuple[QueueOffset, MessageDraft | None]]:
