@@ -10,6 +10,7 @@ Rules
     queue is free with the last one. A receipt of an earlier POP is passed over.
   - A new invisible time makes a new receipt. For an ordered one the pop time stays, and the answer's invisible time is
     counted from it. Of a message that is not in flight any more nothing is kept: it came back, or was acknowledged.
+  - One request acknowledges BATCH_MESSAGES_MAX messages at most, so that none keeps the loop for seconds.
 Source: AckMessageProcessor.java, ChangeInvisibleTimeProcessor.java, Apache RocketMQ 5.3; `suspend`: 5.5.
 """
 
@@ -52,6 +53,7 @@ from thermocline.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
+BATCH_MESSAGES_MAX = 32 * 1_024
 FAQ_TEXT = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 
@@ -130,10 +132,10 @@ class AckProcessor:
         response = RemotingCommand.response(command)
         end_offset = LOG_START
         wanted: list[tuple[Pending, list[QueueOffset]]] = []
-        for ack in acks:
+        for ack, bits in zip(acks, _bits_of(acks), strict=True):
             topic = _topic_of(ack)
             least, end = self._range(topic, ack.queue_id)
-            offsets = [ack.start_offset + bit for bit in decode_bit_set(ack.bits)]
+            offsets = [ack.start_offset + bit for bit in bits]
             offsets = [offset for offset in offsets if least <= offset <= end]
             if ack.revive_queue_id == ORDER_REVIVE_QUEUE_ID:
                 for offset in offsets:
@@ -355,6 +357,22 @@ class AckProcessor:
         for polling in self._pollings:
             polling.wake(place_of(topic, group, queue_id))
             polling.wake(place_of(topic, group, -1))
+
+
+def _bits_of(acks: Sequence[BatchAck]) -> list[list[int]]:
+    """The bit numbers of each.
+
+    Raises:
+        InvalidRequestError: One cannot be read, or they are too many.
+    """
+    bits: list[list[int]] = []
+    count = 0
+    for ack in acks:
+        bits.append(decode_bit_set(ack.bits))
+        count += 1 + len(bits[-1])
+        if count > BATCH_MESSAGES_MAX:
+            raise InvalidRequestError("too many messages are acknowledged at once", count_max=BATCH_MESSAGES_MAX)
+    return bits
 
 
 def _topic_of(ack: BatchAck) -> str:

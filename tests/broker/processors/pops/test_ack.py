@@ -26,6 +26,8 @@ from tests.broker.popping import (
 )
 from tests.broker.processors.pops.test_pop import RETRY_TOPIC
 from thermocline.pop.order_record import OrderRecord
+from thermocline.remoting.bit_set import encode_bit_set
+from thermocline.remoting.bodies import BatchAck, BatchAckMessageRequestBody
 from thermocline.store.config.store_config import FlushDiskType
 
 
@@ -134,6 +136,23 @@ async def test_a_batch_of_nothing(broker: DataBroker, body: bytes) -> None:
 async def test_a_batch_that_cannot_be_read(broker: DataBroker, body: bytes) -> None:
     client = PopClient(broker)
     assert client.answer(client.ask(200_151, body)).code == 1
+
+
+async def test_a_batch_that_would_keep_the_loop_for_long_changes_nothing(broker: DataBroker) -> None:
+    client = PopClient(broker)
+    client.send(b"a")
+    held = client.pop()
+    many = [
+        BatchAck(bits=encode_bit_set(range(1_024)), consumer_group=GROUP, start_offset=number, topic=TOPIC)
+        for number in range(32)
+    ]
+    body = BatchAckMessageRequestBody.decode(batch_ack_body(held))
+    body.acks += many
+    assert client.answer(client.ask(200_151, body.encode())).code == 1
+    assert len(broker.parts.pops.store.in_flight) == 1
+    body.acks = body.acks[:30]
+    assert client.answer(client.ask(200_151, body.encode())).code == 0
+    assert len(broker.parts.pops.store.in_flight) == 0
 
 
 async def test_a_batch_of_acknowledgements_of_missing_messages(broker: DataBroker) -> None:
