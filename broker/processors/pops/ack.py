@@ -6,6 +6,7 @@ Rules
   - An acknowledgement is in the log before it is answered, and durable where sends wait for the flush. At a slave that
     stands in, one of a message that was popped there is at another master (escaped_pops.py).
   - One that comes too late, or a second time, is answered with success: another consumer may have the message by then.
+    It waits for the flush like the first one, which may not be durable yet.
   - A message of an ordered POP (revive queue 999): the group goes on behind what is acknowledged without a gap, and the
     queue is free with the last one. A receipt of an earlier POP is passed over.
   - A new invisible time makes a new receipt. For an ordered one the pop time stays, and the answer's invisible time is
@@ -121,7 +122,7 @@ class AckProcessor:
                 response = RemotingCommand.response(command)
                 return self._ack_elsewhere(connection, response, wanted, end_offset=LOG_START)
             end_offset = self._pops.ack(wanted)
-        return self._answers.answer(connection, RemotingCommand.response(command), end_offset=end_offset)
+        return self._acknowledged(connection, RemotingCommand.response(command), end_offset)
 
     def ack_batch(self, connection: Connection, command: RemotingCommand) -> Answer:
         """200151: several messages were consumed, also of several check points."""
@@ -154,8 +155,7 @@ class AckProcessor:
                     wanted.append((pending, offsets))
         if any(isinstance(each, EscapedCheckPoint) for each, _ in wanted):
             return self._ack_elsewhere(connection, response, wanted, end_offset=end_offset)
-        end_offset = max(end_offset, self._pops.ack(wanted))
-        return self._answers.answer(connection, response, end_offset=end_offset)
+        return self._acknowledged(connection, response, max(end_offset, self._pops.ack(wanted)))
 
     def change_invisible_time(self, connection: Connection, command: RemotingCommand) -> Answer:
         """200053: a message is to come back at another time; the answer says what makes the new receipt."""
@@ -226,6 +226,13 @@ class AckProcessor:
         return RemotingCommand.response(command, header=answer, remark=DEFAULT_REMARK)
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _acknowledged(
+        self, connection: Connection, response: RemotingCommand, end_offset: PhysicalOffset
+    ) -> RemotingCommand | None:
+        """The answer; None when it waits. `end_offset`: of what was put; 0 when all was acknowledged before."""
+        end_offset = end_offset or self._store.commit_log.append_offset
+        return self._answers.answer(connection, response, end_offset=end_offset)
 
     def _check_queue(self, topic: str, queue_id: int, connection: Connection) -> TopicConfig:
         config = self._topics.get(topic)

@@ -176,10 +176,14 @@ async def test_with_sync_flush_the_answer_waits(tmp_path: Path) -> None:
         broker.store.flush.use(lambda job, done: jobs.append((job, done)))
         opaque = client.ask(200_051, **receipt_fields(first))
         assert client.wire.take_commands() == []
+        client.ask(200_051, **receipt_fields(first))
+        again = client.ask(200_151, batch_ack_body([first]))
+        assert client.wire.take_commands() == [], "the first one is not durable yet"
         job, done = jobs.pop()
         job()
         done(None)
-        assert (await client.wait_answer(opaque)).code == 0
+        answers = await client.wire.wait_commands(3)
+        assert [(answer.opaque, answer.code) for answer in answers] == [(each, 0) for each in range(opaque, again + 1)]
         opaque = client.ask(200_051, **receipt_fields(second))
         jobs.pop()[1](OSError("the disk is broken"))
         assert (await client.wait_answer(opaque)).code == 14
