@@ -7,6 +7,7 @@ A record of the revive topic with the tag `ck`; its body is JSON:
     d   their offsets, counted from `so`               rp  how often it was put anew (text), or absent
     bm  bits of those acknowledged when it was put     sp  suspended: coming back counts as no try
     t   topic    q   queue id    c   group             reviveTime  pt + it; not read
+    rn  true: a new invisible time of a message that was popped before; absent otherwise, and in what RocketMQ writes
 
     property UNIQ_KEY           topic@queueId@startOffset@group@popTime@brokerName@ck
     property TIMER_DELIVER_MS   pt + it - 1000
@@ -62,6 +63,7 @@ class CheckPoint:
     acked_bits: int = 0
     rewritten_times: int = 0
     is_suspended: bool = False
+    is_renewal: bool = False
 
     def __post_init__(self) -> None:
         assert len(self.offsets) <= MESSAGES_MAX
@@ -83,6 +85,7 @@ class CheckPoint:
             invisible_ms=invisible_ms,
             broker_name=self.broker_name,
             is_suspended=is_suspended,
+            is_renewal=True,
         )
 
     def unique_key(self) -> str:
@@ -104,6 +107,7 @@ class CheckPoint:
                 pt=self.pop_time_ms,
                 q=self.queue_id,
                 revive_time=self.revive_time_ms,
+                rn=True if self.is_renewal else msgspec.UNSET,
                 rp=str(self.rewritten_times) if self.rewritten_times else msgspec.UNSET,
                 so=self.start_offset,
                 sp=self.is_suspended,
@@ -151,6 +155,7 @@ class CheckPoint:
             acked_bits=json.bm & _MASK,
             rewritten_times=_times(json.rp),
             is_suspended=json.sp,
+            is_renewal=json.rn is True,
         )
 
 
@@ -166,6 +171,7 @@ class _Json(msgspec.Struct, kw_only=True):
     pt: Long = 0
     q: Int = 0
     revive_time: int = msgspec.field(default=0, name="reviveTime")
+    rn: bool | msgspec.UnsetType | None = msgspec.UNSET
     ro: int = 0
     rp: str | msgspec.UnsetType | None = msgspec.UNSET
     so: QueueOffsetLong = QUEUE_START

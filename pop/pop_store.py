@@ -11,8 +11,8 @@ back, and no answer may leave before, where sends wait for the flush.
 
 Crash: what was put is read again (`open`), from the first check point on that was not finished. Group offsets that were
 not written since are raised from the check points behind the log offset that stands in the offsets' file: so neither a
-message nor an acknowledgement is forgotten. A state file must not be written before the log is durable up to
-`last_offset`, or an offset could outlive the check point that it skips.
+message nor an acknowledgement is forgotten. A state file must not be written before the log is durable up
+to where it ended when the state was encoded, or an offset could outlive the check point that it skips.
 
 A slave that stands in for its master has the master's records in its copy of the log, and may put none (`open_copy` to
 `close_copy`): acknowledgements and changes of ordered queues are kept in memory alone. What it pops itself is recorded
@@ -23,6 +23,9 @@ Bounds
   - Records that a restart has to read: when many more follow a queue's first check point than are in flight
     (WINDOW_...), the oldest check points are put anew (`maintain`). So are old ones, since the local log files from the
     first one on cannot be deleted (`held_offset`).
+A full disk pauses the log. Acknowledgements are still appended: they end what was given out. So are, if check points
+keep log files that are wanted back (`release_below`), these check points anew, new invisible times and messages that
+come back: otherwise the files would wait for the log, and the log for the files. Nothing new is given out.
 Clock: due times are those of the wall clock, as in the records. When that is set back, what was popped while it was
 ahead is due its invisible time from then on (`maintain`).
 Belongs to the loop thread.
@@ -31,6 +34,7 @@ Source: PopMessageProcessor.java, PopBufferMergeService.java, PopReviveService.j
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
@@ -50,6 +54,7 @@ from thermocline.remoting.handles import REVIVE_GROUP
 from thermocline.remoting.offsets import LOG_START, QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.store.log import MessageDraft, PutResult
 from thermocline.store.message_store import MessageStore
+from thermocline.store.retention import DISK_NEARLY_FULL
 
 logger = logging.getLogger(__name__)
 
@@ -132,8 +137,6 @@ class PopStore:
         self._is_copy = False
         self.on_due: Callable[[], None] = _nobody_waits
         """Called when a check point came in that is due before all others."""
-        self.last_offset = LOG_START
-        """The physical offset behind the last record that was put."""
         self._store = store
         self.log = log
         self._offsets = offsets
@@ -141,6 +144,7 @@ class PopStore:
         self.pending_max = pending_max
         # Per revive queue: up to where its records are known here.
         self._read_offsets: dict[int, QueueOffset] = {}
+        self._awaited_offset = LOG_START
         self._latest_ms = 0
         """The time that `maintain` has seen last."""
         self.order_saves = OrderSaves(orders.changes)
@@ -180,7 +184,6 @@ class PopStore:
             self._read_offsets[queue.queue_id] = queue.next_offset
         self._order_places.clear()
         if count:
-            self.last_offset = append_offset
             logger.info(
                 "pop state read records=%d check_points=%d orders=%d", count, len(self.in_flight), len(self.orders)
             )
@@ -266,7 +269,7 @@ class PopStore:
             for pending, offsets in wanted:
                 self._done(pending, offsets)
             return LOG_START
-        results = self._put([self._ack_draft(pending, offsets) for pending, offsets in wanted])
+        results = self._put([self._ack_draft(pending, offsets) for pending, offsets in wanted], passes=True)
         for pending, offsets in wanted:
             self._done(pending, offsets)
         return results[-1].end_offset
@@ -292,7 +295,8 @@ class PopStore:
         )
         revive_queue_id = pending.revive_queue_id
         results = self._put(
-            [self.log.check_point_draft(check_point, revive_queue_id), self._ack_draft(pending, [offset])]
+            [self.log.check_point_draft(check_point, revive_queue_id), self._ack_draft(pending, [offset])],
+            passes=self._is_awaited(pending),
         )
         self._add(check_point, revive_queue_id, results[0])
         self._done(pending, [offset])
@@ -309,7 +313,7 @@ class PopStore:
             MQError: The store refuses them; nothing has changed.
         """
         assert not pending.is_finished
-        results = self._put([*drafts, self._ack_draft(pending, offsets)])
+        results = self._put([*drafts, self._ack_draft(pending, offsets)], passes=self._is_awaited(pending))
         self._done(pending, offsets)
         return results[:-1]
 
@@ -326,11 +330,18 @@ class PopStore:
             raise BrokerBusyError("too many queues are popped in order", count_max=self.pending_max)
 
     def order_changed(
-        self, topic: str, group: str, queue_id: int, info: OrderInfo | None, *, next_offset: QueueOffset
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        info: OrderInfo | None,
+        *,
+        next_offset: QueueOffset,
+        is_ack: bool = False,
     ) -> PhysicalOffset:
         """Note what has become of a queue that is popped in order; the end offset of what was put.
 
-        `info` is the state from now on, `next_offset` where the group goes on.
+        `info` is the state from now on, `next_offset` where the group goes on. `is_ack`: by an acknowledgement.
 
         Raises:
             MQError: The store refuses the record; nothing has changed.
@@ -339,7 +350,7 @@ class PopStore:
         if self._is_copy:
             self._apply_order(record)
             return LOG_START
-        (result,) = self._put([self.log.order_draft(record)])
+        (result,) = self._put([self.log.order_draft(record)], passes=is_ack)
         self._apply_order(record)
         self.order_saves.add_record(self.log.order_queue_id(queue_id), result.queue_offset, result.physical_offset)
         return result.end_offset
@@ -386,6 +397,11 @@ class PopStore:
             if first is not None:
                 places.append(first.physical_offset)
         return min(places, default=None)
+
+    def release_below(self, physical_offset: PhysicalOffset) -> None:
+        """Set the offset below which retention would delete the log now, except for messages that wait in it. Call this
+        in every round of retention."""
+        self._awaited_offset = physical_offset
 
     def note_progress(self) -> None:
         """Commit how far the revive topic is done with, as RocketMQ has it: the last record that is not needed."""
@@ -441,15 +457,20 @@ class PopStore:
 
     def _maintain_queue(self, revive_queue_id: int, end: QueueOffset, count_max: int) -> int:
         in_flight = self.in_flight
+        is_paused = self._store.commit_log.refusal == DISK_NEARLY_FULL
         old_ms = self._clock() - OLD_MS
         done = 0
         while done < count_max:
             first = in_flight.first(revive_queue_id)
             if first is None:
                 break
-            window = WINDOW_RECORDS_MIN + WINDOW_RECORDS_EACH * in_flight.count_of(revive_queue_id)
-            if end - first.revive_offset <= window and self._put_ms(first) > old_ms:
-                break
+            if is_paused:
+                if not self._is_awaited(first):
+                    break
+            else:
+                window = WINDOW_RECORDS_MIN + WINDOW_RECORDS_EACH * in_flight.count_of(revive_queue_id)
+                if end - first.revive_offset <= window and self._put_ms(first) > old_ms:
+                    break
             self._put_anew(first)
             done += 1
         return done
@@ -459,7 +480,8 @@ class PopStore:
         return self._store.commit_log.store_timestamp_ms(pending.physical_offset)
 
     def _put_anew(self, pending: Pending) -> None:
-        (result,) = self._put([self.log.check_point_draft(pending.as_record(), pending.revive_queue_id)])
+        draft = self.log.check_point_draft(pending.as_record(), pending.revive_queue_id)
+        (result,) = self._put([draft], passes=self._is_awaited(pending))
         self.in_flight.moved(
             pending,
             revive_queue_id=pending.revive_queue_id,
@@ -469,15 +491,20 @@ class PopStore:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _put(self, drafts: Sequence[MessageDraft]) -> list[PutResult]:
-        """Put records, and others that belong to them, in one write."""
+    def _is_awaited(self, pending: Pending) -> bool:
+        """Whether retention would delete the log file with the check point's record, except for messages that wait."""
+        return pending.physical_offset < self._awaited_offset
+
+    def _put(self, drafts: Sequence[MessageDraft], *, passes: bool = False) -> list[PutResult]:
+        """Put records, and others that belong to them, in one write. `passes`: also while the log is paused for a full
+        disk."""
         assert not self._is_copy
         self.catch_up()
-        results = self._store.put_batch(drafts, was_accepted=True)
+        with self._store.commit_log.let_through(DISK_NEARLY_FULL) if passes else contextlib.nullcontext():
+            results = self._store.put_batch(drafts, was_accepted=True)
         for draft, result in zip(drafts, results, strict=True):
             if draft.topic == self.log.topic:
                 self._read_offsets[draft.queue_id] = result.queue_offset + 1
-        self.last_offset = results[-1].end_offset
         return results
 
     def _add(self, check_point: CheckPoint, revive_queue_id: int, result: PutResult) -> None:
@@ -570,7 +597,9 @@ class PopStore:
                 due_ms=entry.revive_time_ms + grace_ms,
             )
             self.on_due()
-        if record.physical_offset >= offsets_from and self.in_flight.is_own(entry):
+        # The record of its first pop tells where the group went on; since a new invisible time it may have been reset.
+        is_news = record.physical_offset >= offsets_from and not entry.is_renewal
+        if is_news and self.in_flight.is_own(entry):
             committed = self._offsets.query(entry.topic, entry.group, entry.queue_id)
             behind = entry.offsets[-1] + 1
             if committed is None or committed < behind:

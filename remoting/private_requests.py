@@ -41,7 +41,7 @@ import enum
 import msgspec
 
 from thermocline.remoting.header_codec import Header, Int, Long
-from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
+from thermocline.remoting.offsets import LOG_START, PhysicalOffset, QueueOffset
 
 __all__ = [
     "AclCheckAnswer",
@@ -213,10 +213,12 @@ class FlushedRangesAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="cam
 class ReplicaSourceAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The JSON body of the answer to REPLICA_SOURCE. `store_uuid`: of the master's store if it has a cold tier, else
     empty. `has_ledger`: it has claimed a ledger there. `held_offset`: messages of the log from there on wait for
-    something that only the master does (delays, times, transactions, POP), so no copy of them may be deleted."""
+    something that only the master does (delays, times, transactions, POP), so no copy of them may be deleted.
+    `log_end`: where the master's log ended then: what no longer waits may have been put up to there."""
 
     store_uuid: str
     held_offset: PhysicalOffset
+    log_end: PhysicalOffset = LOG_START
     has_ledger: bool = False
 
 

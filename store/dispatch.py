@@ -1,7 +1,9 @@
 """Dispatch: which queue unit a record of the log stands for. The same rule serves put and recovery.
 
 A prepared or rolled back record has no unit. The tags code is the hash of the tag; for a message in SCHEDULE_TOPIC_XXXX
-it is the time at which it is to be delivered: store time plus the delay of its level.
+it is the time at which it is to be delivered: store time plus the delay of its level. While the store clock stands
+still, because the wall clock was set back behind it, a put counts from the wall clock's time: store times would all be
+the same and too late. A unit that is made again (recovery, a copied log) counts from the store time.
 Source: CommitLog.checkMessageAndReturnSize, ScheduleMessageService.java, Apache RocketMQ 5.3.
 """
 

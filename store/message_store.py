@@ -318,7 +318,7 @@ class MessageStore:
             tags_code = unit_tags_code(
                 message.topic,
                 message.properties_text,
-                store_timestamp_ms=result.store_timestamp_ms,
+                store_timestamp_ms=min(result.store_timestamp_ms, self.clock.wall_ms()),
                 delay_levels_ms=self._delay_levels_ms,
             )
         queue = self.queues.find_or_create(message.topic, message.queue_id)

@@ -2,9 +2,11 @@
 
 A log file goes when it is old enough or the disk is too full, AND nothing needs it any more:
   - every message in it that the cold tier is to hold is committed there (`committed_offset`),
-  - the index has read it (`index_offset`), and no part holds it (`held_offset`: delayed messages; `timers_offset`:
-    messages that wait for a time, `transactions_offset`: open transactions, both of which can be put again elsewhere:
-    `wanted_offset`),
+  - the index has read it (`index_offset`), and no part holds it (`held_offset`: delayed messages, which go once they
+    are due, and popped ones: `awaited_offset`; `timers_offset`: messages that wait for a time, `transactions_offset`:
+    open transactions, both of which can be put again elsewhere: `wanted_offset`),
+  - what has taken its place is durable: the log is flushed up to its end before a file is unlinked, as the copy of a
+    message that was delivered, or a check point that was put anew, may have ended the hold a moment ago,
   - the log is flushed past it, and queue files, queue ends, incarnations and cuts are durable past it: no queue starts
     again at zero because its files are gone.
 The tail file stays always. At most ten files go in one round, the oldest first.
@@ -168,6 +170,11 @@ class Retention:
         others = replace(gate, timers_offset=None, transactions_offset=None)
         return self._new_minimum(others, self.used_ratio(), now_ms=now_ms, hour=hour)
 
+    def awaited_offset(self, gate: RetentionGate, *, now_ms: int, hour: int | None) -> PhysicalOffset:
+        """The deletion offset now, ignoring all messages that wait in the log."""
+        others = replace(gate, held_offset=None, timers_offset=None, transactions_offset=None)
+        return self._new_minimum(others, self.used_ratio(), now_ms=now_ms, hour=hour)
+
     def drop_border(self, gate: RetentionGate) -> PhysicalOffset | None:
         """Below which file border files would have to go, whether or not the cold tier has them, for sends to be taken;
         None when the disk has room, or when what it has committed is enough, or others hold the files."""
@@ -212,9 +219,12 @@ class Retention:
         """Unlink the files of this plan, and files that an earlier plan failed to unlink. Helper thread.
 
         Raises:
+            StoreClosedError: The log's flush failed; nothing is unlinked before a restart.
             OSError: The disk failed; the rest goes with the next plan, or after a restart.
         """
         with self._executing:
+            if self._doomed:
+                self._log.flush()
             while self._doomed:
                 assert self._doomed[0].end_offset <= self._log.min_offset, "no reader finds the file"
                 self._log.delete_file(self._doomed[0])

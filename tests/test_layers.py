@@ -155,7 +155,7 @@ ALLOWED: dict[str, frozenset[str]] = {
         "tiered.reading tiered.scrub tiered.segments tiered.stores",
     ),
     # -- the broker, lower folders first: no folder imports one below it here (tests/test_folders.py)
-    "broker.state_files": edges(CODEC, "remoting.bodies store.files"),
+    "broker.state_files": edges(CODEC, "remoting.bodies store.files store.log"),
     "broker.process": edges(CODEC, "store.files"),
     "broker.settings.official_settings": edges(CODEC, "auth"),
     "broker.settings": edges(

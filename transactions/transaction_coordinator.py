@@ -20,6 +20,9 @@ message on (`held_offset`).
 A full disk pauses the log. Decisions and notes are still appended: they end accepted transactions, so that log files
 can be deleted. So are copies of open half messages, if only these keep log files (`release_below`).
 
+A request names a place in the log. What is there counts only if its queue has it at that place: a body may hold what
+looks like a half message, with the offset of another's transaction.
+
 Deleted topics: a half message whose topic was deleted after it was sent is dropped when it is decided or checked, even
 if the topic exists again.
 Owner: the hot process's event loop.
@@ -205,6 +208,8 @@ class TransactionCoordinator:
         half = HalfMessage.read(record)
         if half is None or record.topic not in (TRANSACTION_HALF_TOPIC, TRANSACTION_CHECK_MAX_TIME_TOPIC):
             raise InvalidRequestError("the message is of no transaction", topic=record.topic)
+        if record.physical_offset >= self._store.commit_log.min_offset and not self._is_queued(record):
+            raise InvalidRequestError("the message is not in its queue", topic=record.topic)
         self.catch_up()
         state = TransactionState.PARKED
         if half.origin is not None and half.origin < self.table.end:
@@ -310,7 +315,16 @@ class TransactionCoordinator:
             raise InvalidRequestError("The producer group wrong")
         if half.record.queue_offset != request.half_offset:
             raise InvalidRequestError("The transaction state table offset wrong")
+        if not self._is_queued(half.record):
+            raise InvalidRequestError("The commit log offset wrong")
         return half
+
+    def _is_queued(self, record: MessageRecord) -> bool:
+        """Whether the queue that a record names has it, at its place."""
+        queue = self._store.queues.find(record.topic, record.queue_id)
+        if queue is None or not queue.min_offset <= record.queue_offset < queue.next_offset:
+            return False
+        return queue.unit(record.queue_offset).physical_offset == record.physical_offset
 
     def _read_open(self, half_offset: QueueOffset) -> HalfMessage:
         half = self.read_half(half_offset)

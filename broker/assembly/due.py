@@ -23,6 +23,7 @@ from thermocline.broker.due import (
     transaction_counts,
 )
 from thermocline.broker.sends import MessageAppender
+from thermocline.broker.state_files import log_is_durable
 from thermocline.timers.taken_back import TakenBackTimers
 from thermocline.timers.timer_message_store import TimerMessageStore
 from thermocline.transactions.transaction_coordinator import TransactionCoordinator
@@ -64,8 +65,14 @@ class DueMessages:
             CorruptDataError: A file cannot be read.
         """
         persister, folder = self._tables.persister, self._base.store.config.config_path
-        delays, counts = self.delays, self.transaction_counts
-        persister.open(folder, delay_service.FILE_NAME, delays, changes=delays.changes)
+        delays, counts, log = self.delays, self.transaction_counts, self._base.store.commit_log
+        persister.open(
+            folder,
+            delay_service.FILE_NAME,
+            delays,
+            changes=delays.changes,
+            durable_first=lambda: log_is_durable(log),
+        )
         persister.open(folder, transaction_counts.FILE_NAME, counts, changes=counts.changes)
 
     async def open_delays(self) -> None:

@@ -57,6 +57,11 @@ class LocalStore:
         on_tick: Callable[[bool], None],
     ) -> None:
         """`on_tick(pressure)`: called after each tick."""
+
+        def await_below(offset: PhysicalOffset) -> None:
+            parts.due.delays.release_below(offset)
+            parts.pops.store.release_below(offset)
+
         self.rounds = StoreRounds(
             self.store,
             retention=self.store.retention,
@@ -67,6 +72,7 @@ class LocalStore:
             on_tick=on_tick,
             timers=parts.due.timers,
             on_wanted=parts.due.transactions.release_below,
+            on_awaited=await_below,
             relax=gate.relax,
         )
 

@@ -25,13 +25,12 @@ from thermocline.broker.pops import (
     PopPolling,
     PopReviver,
     make_pop_store,
-    popped_is_durable,
 )
 from thermocline.broker.processors.pops import AckProcessor, PopLookProcessor, PopProcessor
 from thermocline.broker.pulls import ColdPullLimits, LongPolling, PullFinder
 from thermocline.broker.queues import MessageReader
 from thermocline.broker.sends import FlushedAnswers
-from thermocline.broker.state_files import load_file
+from thermocline.broker.state_files import load_file, log_is_durable
 from thermocline.broker.tables import consumer_offsets
 from thermocline.pop import order_table
 from thermocline.pop.order_table import OrderTable
@@ -43,8 +42,7 @@ class Pops:
     """The messages in flight. On the loop."""
 
     def __init__(self, base: Base, tables: Tables) -> None:
-        """Registers the file of consumer offsets too: it says how far check points were read, so it is written only
-        when the log has them durably."""
+        """Registers the file of consumer offsets too, which says how far check points were read."""
         store, offsets = base.store, tables.offsets
         self._base = base
         self._tables = tables
@@ -63,14 +61,14 @@ class Pops:
                 else offsets.followed_log_offset
             ),
             changes=offsets.changes,
-            durable_first=lambda: popped_is_durable(store, self.store),
+            durable_first=lambda: log_is_durable(store.commit_log),
         )
         tables.persister.register(
             order_table.FILE_NAME,
             f"{store.config.config_path}/{order_table.FILE_NAME}",
             self.store.encode_orders,
             changes=self.store.order_saves,
-            durable_first=lambda: popped_is_durable(store, self.store),
+            durable_first=lambda: log_is_durable(store.commit_log),
         )
 
     def load(self) -> None:

@@ -137,7 +137,12 @@ class Replicas:
             if assignment is not None:
                 store.read_limit = link.read_limit
             if settings.tier.is_enabled:
-                self.enrolment = EnrolmentFollower(disk, store.config.enrolment_path, store_id=store.identity.store_id)
+                self.enrolment = EnrolmentFollower(
+                    disk,
+                    store.config.enrolment_path,
+                    store_id=store.identity.store_id,
+                    log_end=lambda: store.commit_log.append_offset,
+                )
                 self.enrolment.is_following = lambda: link.is_following
 
     def _make_sync_state_set(self, role: ReplicaRole, members: frozenset[int]) -> SyncStateSet:

@@ -10,22 +10,26 @@ unquoted.
 Rules
   - Delivery appends the message to its real queue, with the property text as it was stored (RocketMQ leaves
     REAL_TOPIC and DELAY in it) and a new store time. At least once: messages delivered since the file was written
-    last are delivered again after a crash; a clean stop repeats nothing.
+    last are delivered again after a crash; a clean stop repeats nothing. The file is written once the log has durably
+    what was delivered.
   - Work is done in slices: at most `SLICE_MESSAGES_MAX` messages, then the loop serves others first.
   - A time of delivery further away than the level's delay (the clock was set back) counts as due now.
   - A level that `messageDelayLevel` has no longer goes on until its queue is empty: what it holds was accepted. Its
     messages come at their time of delivery; RocketMQ leaves them where they are.
-  - A level whose append fails rests for 10 s; the others go on. A message whose topic was deleted is dropped, also
-    when the name was made again since: it belongs to the topic's earlier incarnation.
+  - A level that fails (an append, a damaged queue) rests for 10 s; the others go on. A message whose topic was deleted
+    is dropped, also when the name was made again since: it belongs to the topic's earlier incarnation.
   - Progress behind a queue's end counts as its end from the start on, durably, before anything is put: else the next
     messages there would count as delivered. A power cut has taken messages back, or this store was that of a slave that
     had none of the queue's.
-  - Records of undelivered messages must stay in the local log: retention reads `earliest_undelivered_offset`.
+  - Records of undelivered messages must stay in the local log: retention reads `earliest_undelivered_offset`. While the
+    log is paused for a full disk, due messages pass whose log files are wanted back (`release_below`): the files cannot
+    go before they are delivered.
 Owner: the hot process's event loop.
 Source: broker/schedule/ScheduleMessageService.java, Apache RocketMQ 5.3.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 
@@ -37,13 +41,14 @@ from thermocline.broker.stats import BrokerStats
 from thermocline.remoting import json_dialect
 from thermocline.remoting.bodies import DataVersion
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, MQError, OffsetOutOfRangeError
-from thermocline.remoting.offsets import QUEUE_START, PhysicalOffset, QueueOffset
+from thermocline.remoting.offsets import LOG_START, QUEUE_START, PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.remoting.records.properties import PropertyName, encode_properties
 from thermocline.remoting.topic_validation import SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC
 from thermocline.store.log import MessageDraft
 from thermocline.store.message_store import MessageStore
 from thermocline.store.queues import ConsumeQueue
+from thermocline.store.retention import DISK_NEARLY_FULL
 from thermocline.store.state import TableChanges
 
 logger = logging.getLogger(__name__)
@@ -147,6 +152,7 @@ class DelayService:
         self._version_step = version_step
         self._updates_until_version = version_step
         self._is_waiting = False
+        self._awaited_offset = LOG_START
         self.changes = TableChanges()
 
     @property
@@ -176,6 +182,11 @@ class DelayService:
             if queue is not None and offset < queue.next_offset:
                 waiting.append(queue.unit(offset).physical_offset)
         return min(waiting, default=None)
+
+    def release_below(self, physical_offset: PhysicalOffset) -> None:
+        """Set the offset below which retention would delete the log now, except for messages that wait in it. Call this
+        in every round of retention."""
+        self._awaited_offset = physical_offset
 
     async def settle(self) -> None:
         """Correct progress that is behind its queue's end; to be called once, before anything is put.
@@ -221,7 +232,12 @@ class DelayService:
         remaining = SLICE_MESSAGES_MAX
         self._is_waiting = False
         for level in self.levels:
-            remaining -= self._deliver_level(level, remaining)
+            try:
+                remaining -= self._deliver_level(level, remaining)
+            except Exception as error:  # one level must not hold up the others
+                is_known = isinstance(error, MQError)
+                logger.error("delay level fails level=%d error=%s", level, error, exc_info=None if is_known else error)
+                self._resting_until_ms[level] = self._clock() + FAILURE_PAUSE_MS
             if remaining == 0:
                 return True
         return False
@@ -237,18 +253,20 @@ class DelayService:
         if now < self._resting_until_ms.get(level, 0) <= now + FAILURE_PAUSE_MS:  # beyond: the clock was set back
             return 0
         done = 0
-        while done < count_max and offset < queue.next_offset:
-            unit = queue.unit(offset)
-            if not unit.is_empty:
-                if self._waits(level, unit.tags_code, now):
-                    break
-                if not self._deliver(level, unit.physical_offset):
-                    break
-            offset += 1
-            done += 1
-        if self._offsets.get(level) != offset:
-            self._offsets[level] = offset
-            self._updated(done)
+        try:
+            while done < count_max and offset < queue.next_offset:
+                unit = queue.unit(offset)
+                if not unit.is_empty:
+                    if self._waits(level, unit.tags_code, now):
+                        break
+                    if not self._deliver(level, unit.physical_offset):
+                        break
+                offset += 1
+                done += 1
+        finally:  # what was delivered does not come again, whatever is wrong with the next message
+            if self._offsets.get(level) != offset:
+                self._offsets[level] = offset
+                self._updated(done)
         return done
 
     def due(self, level: int, count_max: int) -> list[tuple[QueueOffset, MessageDraft | None]]:
@@ -296,7 +314,8 @@ class DelayService:
         if draft is None:
             return True
         try:
-            self._stats.add_scheduled(self._appender.append(draft).size_bytes)
+            with self._passing(physical_offset):
+                self._stats.add_scheduled(self._appender.append(draft).size_bytes)
         except InvalidRequestError as error:
             logger.warning(
                 "delayed message dropped topic=%s physical_offset=%d error=%s", draft.topic, physical_offset, error
@@ -306,6 +325,13 @@ class DelayService:
             self._resting_until_ms[level] = self._clock() + FAILURE_PAUSE_MS
             return False
         return True
+
+    def _passing(self, physical_offset: PhysicalOffset) -> contextlib.AbstractContextManager[None]:
+        """Allow the put of the message at this offset although the log is paused for a full disk, if its log file is
+        wanted back."""
+        if physical_offset < self._awaited_offset:
+            return self._store.commit_log.let_through(DISK_NEARLY_FULL)
+        return contextlib.nullcontext()
 
     def _queue(self, level: int) -> ConsumeQueue | None:
         return self._store.queues.find(SCHEDULE_TOPIC, level - 1)

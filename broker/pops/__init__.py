@@ -7,7 +7,7 @@ from thermocline.broker.pops.pop_finder import FoundQueue, LaterNeeded, PopFinde
 from thermocline.broker.pops.pop_polling import ANY_QUEUE, Parking, Place, PopPolling
 from thermocline.broker.pops.pop_request import ANSWER_BYTES_MAX, PopRequest
 from thermocline.broker.pops.pop_reviver import PopReviver
-from thermocline.broker.pops.pop_setup import make_pop_store, popped_is_durable
+from thermocline.broker.pops.pop_setup import make_pop_store
 
 __all__ = [
     "ANSWER_BYTES_MAX",
@@ -26,5 +26,4 @@ __all__ = [
     "PopReviver",
     "RecordPlace",
     "make_pop_store",
-    "popped_is_durable",
 ]

@@ -99,11 +99,12 @@ class ReplicaProcessor:
 
     def get_source(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90191: whose ledger this broker writes, and from where on its slaves have to keep the log."""
-        waiting_offset = self._waiting_offset()
+        waiting_offset, log_end = self._waiting_offset(), self._store.commit_log.append_offset
         answer = ReplicaSourceAnswer(
             store_uuid=self._store.identity.store_id if self._owns_ledger() else "",
             has_ledger=self._has_claimed(),
-            held_offset=self._store.commit_log.append_offset if waiting_offset is None else waiting_offset,
+            held_offset=log_end if waiting_offset is None else waiting_offset,
+            log_end=log_end,
         )
         return RemotingCommand.response(command, body=msgspec.json.encode(answer))
 

@@ -11,7 +11,7 @@ Rules
   - A file is replaced by temporary file, fsync, rename, fsync of the directory; the old one is kept as `.bak`, as
     Apache RocketMQ keeps it, and `load` falls back to it. A journal brings a `write` of its own (topic_journal.py).
   - A state that must not be durable before the log records that it depends on has a `durable_first`: the state is
-    encoded, `durable_first` is awaited, then the file is written.
+    encoded, `durable_first` is awaited, then the file is written (log_first.py).
   - Encoding a table has no effect on it. Which changes of a table its file lacks, a table notes in `changes`; this
     persister tells it when a save begins and when it has become durable.
   - A write that fails wakes its callers with UnavailableError; the next `save` tries again with the state of that time.
@@ -122,14 +122,22 @@ class ConfigPersister:
         assert name not in self._files
         self._files[name] = _File(path, encode, changes, durable_first, write)
 
-    def open(self, folder: str, name: str, table: StateFile, *, changes: Changes | None = None) -> None:
+    def open(
+        self,
+        folder: str,
+        name: str,
+        table: StateFile,
+        *,
+        changes: Changes | None = None,
+        durable_first: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         """Register the file of a table, and let the table take over what is in it.
 
         Raises:
             CorruptDataError: The file cannot be read.
         """
         path = f"{folder}/{name}"
-        self.register(name, path, table.encode, changes=changes)
+        self.register(name, path, table.encode, changes=changes, durable_first=durable_first)
         table.load(load_file(self._disk, path))
 
     async def save(self, name: str) -> None:

@@ -11,7 +11,8 @@ these over, and leaves them out when it writes.
 
 Three tables, all by "topic@group" and queue id
   - offsets: the next offset to consume, as consumers commit it. On disk, every few seconds and at the stop: after a
-    crash a group repeats what it consumed since.
+    crash a group repeats what it consumed since. The log is made durable first: after a power cut no offset is behind
+    its queue's end, where it would skip what comes next.
   - pull offsets: the next offset after what was handed out last, for `consumerProgress`. Written along with the
     offsets; nothing is written for them alone.
   - resets: the offset that an operator moved a group to, until the group receives it. The answer to its next pull is

@@ -8,7 +8,8 @@
     the timers' own interval     what timers have done made durable, likewise
     every RETENTION_MS           whether the store directory is still there, writes refused if not; and
                                  local files that may go: minimums raised here, unlinked in a helper thread; holders
-                                 that can put their records elsewhere receive the offset below which files are wanted
+                                 that can put their records elsewhere receive the offset below which files are wanted,
+                                 and delayed and popped messages the same offset, whatever waits there
 
 Files of queues that are new are made in a helper thread before they are written to (store/queues/queue_file_maker.py).
 
@@ -58,11 +59,13 @@ class StoreRounds:
         on_tick: Callable[[bool], None],
         timers: TimerMessageStore | None = None,
         on_wanted: Callable[[PhysicalOffset], None] | None = None,
+        on_awaited: Callable[[PhysicalOffset], None] | None = None,
         relax: Callable[[RetentionGate], Awaitable[RetentionGate]] | None = None,
     ) -> None:
         """`on_tick(pressure)`: called after each tick; `pressure` says that the disk is fuller than it should be.
         `timers`: open ones, of this store. `on_wanted(offset)`: receives, as they do, the offset below which files are
-        wanted back. `relax(gate)`: the gate when some of what it holds may be lost (drop_oldest.py)."""
+        wanted back. `on_awaited(offset)`: the same, whatever messages wait there. `relax(gate)`: the gate when some of
+        what it holds may be lost (drop_oldest.py)."""
         self._store = store
         self._retention = retention
         self._page = page
@@ -72,6 +75,7 @@ class StoreRounds:
         self._on_tick = on_tick
         self._timers = timers
         self._on_wanted = on_wanted
+        self._on_awaited = on_awaited
         self._relax = relax
         self._pressure = False
         self._derived_rest_until_s = 0.0
@@ -160,6 +164,8 @@ class StoreRounds:
             self._timers.release_below(wanted_offset)
         if self._on_wanted is not None:
             self._on_wanted(wanted_offset)
+        if self._on_awaited is not None:
+            self._on_awaited(self._retention.awaited_offset(gate, now_ms=now_ms, hour=hour))
         self._pressure = self._retention.is_under_pressure()
         if not plan.is_empty:
             self.publish()

@@ -26,6 +26,10 @@ class StoreClock:
             self.last_ms = now_ms
         return self.last_ms
 
+    def wall_ms(self) -> int:
+        """The wall clock's time now, which may be behind."""
+        return self._wall_clock()
+
     def restore(self, last_ms: int) -> None:
         """Go on from a time that was seen in the log."""
         self.last_ms = max(self.last_ms, last_ms)

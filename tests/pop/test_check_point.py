@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from thermocline.pop.check_point import CheckPoint
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.properties import decode_properties
 
 JAVA = (
@@ -54,6 +55,13 @@ def test_rewritten_and_suspended() -> None:
     assert b'"rp":"3"' in parsed.body()
     many = CheckPoint.parse(text.replace(b'"rp":"3"', b'"rp":"%s"' % (b"9" * 5_000)), broker_name="own")
     assert many.rewritten_times == 0
+
+
+def test_a_new_invisible_time_says_so() -> None:
+    kept = CHECK_POINT.renewed(QueueOffset(8), pop_time_ms=2_000, invisible_ms=1, is_suspended=False)
+    assert b'"reviveTime":2001,"rn":true,"ro":0' in kept.body()
+    assert CheckPoint.parse(kept.body(), broker_name="own") == kept
+    assert not CheckPoint.parse(JAVA, broker_name="own").is_renewal
 
 
 def test_the_longest_invisible_time_is_written_and_read() -> None:

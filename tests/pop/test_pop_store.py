@@ -15,6 +15,7 @@ from tests.clock import Clock
 from tests.pop.pop_parts import (
     DLQ_TOPIC,
     GROUP,
+    LOG_FILE_BYTES,
     RETRY_TOPIC,
     REVIVE_QUEUES,
     REVIVE_TOPIC,
@@ -32,9 +33,10 @@ from thermocline.pop.order_info import make_order_info
 from thermocline.pop.order_record import OrderRecord
 from thermocline.pop.pop_store import Take
 from thermocline.pop.revive_log import ACK_CODE, CHECK_POINT_CODE, ORDER_CODE, topic_of_record
-from thermocline.remoting.errors import BrokerBusyError, StoreClosedError
+from thermocline.remoting.errors import BrokerBusyError, ServiceUnavailableError, StoreClosedError
 from thermocline.remoting.handles.pop_topics import REVIVE_GROUP
 from thermocline.remoting.offsets import LOG_START, QueueOffset
+from thermocline.store.retention import DISK_NEARLY_FULL
 
 MINUTE_MS = 60_000
 YEAR_MS = 365 * 86_400_000
@@ -181,6 +183,17 @@ def test_a_reset_that_was_saved_stands_against_older_check_points(parts: PopPart
     assert len(parts.pops.in_flight) == 1
 
 
+def test_a_reset_that_was_saved_stands_against_new_invisible_times(parts: PopParts) -> None:
+    helds = parts.pop(5, invisible_ms=MINUTE_MS)
+    parts.offsets.commit(TOPIC, GROUP, 0, 1)
+    parts.save()
+    kept = parts.renew(helds[4], invisible_ms=2 * MINUTE_MS)
+    parts = parts.killed()
+    assert kept is not None
+    assert parts.pending(kept) is not None
+    assert parts.offsets.query(TOPIC, GROUP, 0) == 1
+
+
 def test_without_a_log_offset_in_the_file_nothing_is_raised(parts: PopParts) -> None:
     """As after Apache RocketMQ has written the file: its offsets stand."""
     parts.offsets.commit(TOPIC, GROUP, 0, 0)
@@ -273,6 +286,67 @@ def test_one_that_gets_old_is_put_anew_too(parts: PopParts) -> None:
     assert (parts.pops.held_offset or 0) > (place or 0)
     parts = parts.killed()
     assert len(parts.pops.in_flight) == 1
+
+
+def fill_file(parts: PopParts) -> None:
+    """Let the log go on in another file."""
+    first = parts.store.commit_log.files.last
+    while parts.store.commit_log.files.last is first:
+        parts.send(bytes(4_096))
+
+
+def test_a_full_disk_lets_acknowledgements_pass(parts: PopParts) -> None:
+    first, second = parts.pop(2, invisible_ms=MINUTE_MS)
+    pop_in_order(parts, 2, 3)
+    log = parts.store.commit_log
+    log.pause(DISK_NEARLY_FULL)
+    assert parts.ack(first) == log.append_offset
+    info = parts.orders.find(TOPIC, GROUP, 0)
+    parts.pops.order_changed(TOPIC, GROUP, 0, info, next_offset=QueueOffset(3), is_ack=True)
+    with pytest.raises(ServiceUnavailableError):
+        parts.pop(1, invisible_ms=MINUTE_MS)
+    with pytest.raises(ServiceUnavailableError):
+        parts.renew(second, invisible_ms=MINUTE_MS)
+    parts.clock.now_ms += MINUTE_MS
+    with pytest.raises(ServiceUnavailableError):
+        parts.revive_due()
+    assert log.refusal == DISK_NEARLY_FULL
+    parts = parts.killed()
+    assert [pending.open_offsets() for pending in parts.pops.in_flight] == [[1]]
+
+
+def test_a_full_disk_lets_check_points_pass_that_keep_files(parts: PopParts) -> None:
+    """Otherwise the files would wait for the log, and the log for the files."""
+    stuck = [parts.pop(1, invisible_ms=MINUTE_MS) for _ in range(2 * REVIVE_QUEUES)]
+    parts.renew(*stuck[0], invisible_ms=100 * MINUTE_MS)
+    fill_file(parts)
+    newest = parts.pop(1, invisible_ms=MINUTE_MS)
+    log = parts.store.commit_log
+    log.pause(DISK_NEARLY_FULL)
+    assert not parts.pops.maintain(), "no file is wanted back"
+    assert (parts.pops.held_offset or 0) < LOG_FILE_BYTES
+    parts.pops.release_below(LOG_FILE_BYTES)
+    assert parts.renew(*stuck[1], invisible_ms=MINUTE_MS) is not None
+    with pytest.raises(ServiceUnavailableError):
+        parts.renew(*newest, invisible_ms=MINUTE_MS)
+    assert not parts.pops.maintain()
+    assert (parts.pops.held_offset or 0) >= LOG_FILE_BYTES
+    end_offset = log.append_offset
+    assert not parts.pops.maintain()
+    assert log.append_offset == end_offset, "nothing more is to be put"
+    parts = parts.killed()
+    assert len(parts.pops.in_flight) == len(stuck) + 1
+
+
+def test_a_full_disk_lets_messages_come_back_that_keep_files(parts: PopParts) -> None:
+    parts.pop(2, invisible_ms=MINUTE_MS)
+    fill_file(parts)
+    parts.store.commit_log.pause(DISK_NEARLY_FULL)
+    parts.pops.release_below(LOG_FILE_BYTES)
+    parts.clock.now_ms += MINUTE_MS
+    assert parts.revive_due() == 2
+    assert bodies_of(parts.store, RETRY_TOPIC) == [b"0", b"1"]
+    assert parts.pops.held_offset is None
 
 
 @pytest.mark.parametrize("is_killed", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,8 +18,9 @@ from tests.store.store_parts import (
     open_store,
     small_config,
 )
-from thermocline.remoting.errors import ServiceUnavailableError
+from thermocline.remoting.errors import ServiceUnavailableError, StoreClosedError
 from thermocline.remoting.offsets import PhysicalOffset
+from thermocline.store.files.sync_site import SyncSite
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate, verdict_of
 
@@ -105,6 +107,25 @@ def test_nothing_goes_before_queue_ends_are_durable_past_it(disk: SimulatedDisk)
     assert run(store) == 4
     store.sync_derived()
     assert run(store) == 1
+
+
+def test_what_took_the_place_of_a_message_is_durable_before_its_file_goes(disk: SimulatedDisk) -> None:
+    """As the copy of a delayed message that was delivered a moment ago."""
+    store = full_store(disk)
+    store.put(draft("delivered", body=b"copy"))
+    assert run(store) == 1
+    survivor = disk.after_power_cut(Random(1), kept_share=0.0)
+    assert bodies_of(open_store(survivor), "delivered") == [b"copy"]
+
+
+def test_a_log_that_cannot_be_flushed_keeps_its_files(disk: SimulatedDisk) -> None:
+    store = full_store(disk)
+    store.put(draft("delivered", body=b"copy"))
+    disk.fail_syncs.add(SyncSite.LOG_FLUSH)
+    for _ in range(2):
+        with pytest.raises(StoreClosedError):
+            run(store)
+    assert len(disk.list_directory("/store/commitlog")) == 6
 
 
 def test_a_bounded_number_goes_in_a_round(disk: SimulatedDisk) -> None:
@@ -228,6 +249,8 @@ def test_holders_that_can_append_their_records_again_are_asked_to_release(disk: 
     assert store.retention.wanted_offset(gate, now_ms=OLD_MS, hour=DELETE_HOUR) == 3 * LOG_FILE_BYTES
     held = RetentionGate(held_offset=LOG_FILE_BYTES, timers_offset=0, transactions_offset=0)
     assert store.retention.wanted_offset(held, now_ms=OLD_MS, hour=DELETE_HOUR) == LOG_FILE_BYTES
+    assert store.retention.awaited_offset(held, now_ms=OLD_MS, hour=DELETE_HOUR) == 5 * LOG_FILE_BYTES
+    assert store.retention.awaited_offset(gate, now_ms=OLD_MS, hour=DELETE_HOUR) == 3 * LOG_FILE_BYTES
     assert run(store, gate) == 6
 
 

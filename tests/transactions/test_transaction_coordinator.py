@@ -14,9 +14,12 @@ from thermocline.remoting.errors import (
     ServiceUnavailableError,
     TopicNotFoundError,
 )
+from thermocline.remoting.records.message_record import HEAD, encode_record
+from thermocline.remoting.records.properties import encode_properties
 from thermocline.remoting.records.sys_flag import TRANSACTION_COMMIT
 from thermocline.store.retention import DISK_NEARLY_FULL
 from thermocline.transactions.transaction_config import TransactionConfig
+from thermocline.transactions.transaction_coordinator import Decision
 
 HALF, OP, PARKED = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
 
@@ -370,6 +373,34 @@ def test_log_files_of_open_half_messages_stay() -> None:
     assert world.coordinator.held_offset is None
     world.retain()
     assert world.store.commit_log.min_offset > half.physical_offset
+
+
+@pytest.mark.parametrize("decision", [COMMIT, ROLL_BACK])
+def test_a_body_that_looks_like_a_half_message_ends_no_transaction(decision: Decision) -> None:
+    """Its sender may know where in the log it will be, and choose the rest: the offset of another's half message."""
+    world = World()
+    victim = world.send(b"victim")
+    forged_offset = world.store.commit_log.append_offset + HEAD.size
+    forged = encode_record(
+        topic=HALF,
+        queue_id=0,
+        queue_offset=victim.half_offset,
+        physical_offset=forged_offset,
+        body=b"forged",
+        properties_text=encode_properties({"REAL_TOPIC": TOPIC, "REAL_QID": "0", "PGROUP": "attackers"}),
+        born_timestamp_ms=world.clock(),
+        born_host=("10.0.0.3", 4000),
+        store_timestamp_ms=world.clock(),
+        store_host=("10.0.0.1", 10911),
+    )
+    world.store.put(draft("attackers", body=forged))
+    assert world.store.read_record(forged_offset).body == b"forged"
+    with pytest.raises(InvalidRequestError, match="commit log offset"):
+        world.end(Named(victim.half_offset, forged_offset), decision, group="attackers")
+    with pytest.raises(InvalidRequestError, match="not in its queue"):
+        world.coordinator.resume(world.store.read_record(forged_offset))
+    world.end(victim)
+    assert world.visible() == [b"victim"]
 
 
 def test_a_full_disk_lets_decisions_and_notes_pass() -> None:

@@ -6,10 +6,12 @@ Rules
   - An acknowledgement is in the log before it is answered, and durable where sends wait for the flush. At a slave that
     stands in, one of a message that was popped there is at another master (escaped_pops.py).
   - One that comes too late, or a second time, is answered with success: another consumer may have the message by then.
+    It waits for the flush like the first one, which may not be durable yet.
   - A message of an ordered POP (revive queue 999): the group goes on behind what is acknowledged without a gap, and the
     queue is free with the last one. A receipt of an earlier POP is passed over.
   - A new invisible time makes a new receipt. For an ordered one the pop time stays, and the answer's invisible time is
     counted from it. Of a message that is not in flight any more nothing is kept: it came back, or was acknowledged.
+  - One request acknowledges BATCH_MESSAGES_MAX messages at most, so that none keeps the loop for seconds.
 Source: AckMessageProcessor.java, ChangeInvisibleTimeProcessor.java, Apache RocketMQ 5.3; `suspend`: 5.5.
 """
 
@@ -52,6 +54,7 @@ from thermocline.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
+BATCH_MESSAGES_MAX = 32 * 1_024
 FAQ_TEXT = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 
@@ -119,7 +122,7 @@ class AckProcessor:
                 response = RemotingCommand.response(command)
                 return self._ack_elsewhere(connection, response, wanted, end_offset=LOG_START)
             end_offset = self._pops.ack(wanted)
-        return self._answers.answer(connection, RemotingCommand.response(command), end_offset=end_offset)
+        return self._acknowledged(connection, RemotingCommand.response(command), end_offset)
 
     def ack_batch(self, connection: Connection, command: RemotingCommand) -> Answer:
         """200151: several messages were consumed, also of several check points."""
@@ -130,10 +133,10 @@ class AckProcessor:
         response = RemotingCommand.response(command)
         end_offset = LOG_START
         wanted: list[tuple[Pending, list[QueueOffset]]] = []
-        for ack in acks:
+        for ack, bits in zip(acks, _bits_of(acks), strict=True):
             topic = _topic_of(ack)
             least, end = self._range(topic, ack.queue_id)
-            offsets = [ack.start_offset + bit for bit in decode_bit_set(ack.bits)]
+            offsets = [ack.start_offset + bit for bit in bits]
             offsets = [offset for offset in offsets if least <= offset <= end]
             if ack.revive_queue_id == ORDER_REVIVE_QUEUE_ID:
                 for offset in offsets:
@@ -152,8 +155,7 @@ class AckProcessor:
                     wanted.append((pending, offsets))
         if any(isinstance(each, EscapedCheckPoint) for each, _ in wanted):
             return self._ack_elsewhere(connection, response, wanted, end_offset=end_offset)
-        end_offset = max(end_offset, self._pops.ack(wanted))
-        return self._answers.answer(connection, response, end_offset=end_offset)
+        return self._acknowledged(connection, response, max(end_offset, self._pops.ack(wanted)))
 
     def change_invisible_time(self, connection: Connection, command: RemotingCommand) -> Answer:
         """200053: a message is to come back at another time; the answer says what makes the new receipt."""
@@ -224,6 +226,13 @@ class AckProcessor:
         return RemotingCommand.response(command, header=answer, remark=DEFAULT_REMARK)
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _acknowledged(
+        self, connection: Connection, response: RemotingCommand, end_offset: PhysicalOffset
+    ) -> RemotingCommand | None:
+        """The answer; None when it waits. `end_offset`: of what was put; 0 when all was acknowledged before."""
+        end_offset = end_offset or self._store.commit_log.append_offset
+        return self._answers.answer(connection, response, end_offset=end_offset)
 
     def _check_queue(self, topic: str, queue_id: int, connection: Connection) -> TopicConfig:
         config = self._topics.get(topic)
@@ -311,7 +320,7 @@ class AckProcessor:
             next_offset = info.next_offset
         if self._offsets.has_reset(topic, group, queue_id):
             next_offset = committed if committed is not None else next_offset
-        end_offset = pops.order_changed(topic, group, queue_id, info, next_offset=next_offset)
+        end_offset = pops.order_changed(topic, group, queue_id, info, next_offset=next_offset, is_ack=True)
         self._stats.add_ack(topic, group, 1)
         if info is None or not info.is_blocking(self._clock()):
             self._wake(topic, group, queue_id)
@@ -355,6 +364,22 @@ class AckProcessor:
         for polling in self._pollings:
             polling.wake(place_of(topic, group, queue_id))
             polling.wake(place_of(topic, group, -1))
+
+
+def _bits_of(acks: Sequence[BatchAck]) -> list[list[int]]:
+    """The bit numbers of each.
+
+    Raises:
+        InvalidRequestError: One cannot be read, or they are too many.
+    """
+    bits: list[list[int]] = []
+    count = 0
+    for ack in acks:
+        bits.append(decode_bit_set(ack.bits))
+        count += 1 + len(bits[-1])
+        if count > BATCH_MESSAGES_MAX:
+            raise InvalidRequestError("too many messages are acknowledged at once", count_max=BATCH_MESSAGES_MAX)
+    return bits
 
 
 def _topic_of(ack: BatchAck) -> str:

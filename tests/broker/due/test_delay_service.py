@@ -13,9 +13,11 @@ from thermocline.broker.due.delay_service import PAUSE_MS, SLICE_MESSAGES_MAX, D
 from thermocline.remoting.bodies import BrokerStatsData, KVTable
 from thermocline.remoting.errors import CorruptDataError, ServiceUnavailableError
 from thermocline.remoting.json_dialect import loads
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.properties import decode_properties
 from thermocline.remoting.topic_validation import SCHEDULE_TOPIC
 from thermocline.store.log.message_draft import GetStatus, MessageDraft
+from thermocline.store.queues.consume_queue import ConsumeQueue, ConsumeQueueUnit
 
 
 @pytest.fixture
@@ -150,6 +152,19 @@ async def test_a_clock_set_back_does_not_hold_messages_up(broker: ControlBroker)
     assert delivered(broker) == [b"x"]
 
 
+async def test_delays_are_kept_after_a_clock_was_set_back(broker: ControlBroker) -> None:
+    """As of a retry: without its delay a message would be tried again and again at once, and become a dead letter."""
+    broker.put("Other")
+    broker.clock.set_back(3_600_000)
+    send_delayed(broker, 2, b"five seconds")
+    broker.clock.now_ms += 4_999
+    deliver_all(broker)
+    assert delivered(broker) == []
+    broker.clock.now_ms += 1
+    deliver_all(broker)
+    assert delivered(broker) == [b"five seconds"]
+
+
 async def test_a_delayed_message_counts_once_and_for_the_group_of_the_levels(broker: ControlBroker) -> None:
     """`clusterList -m` and the exporter of RocketMQ read these figures."""
     draft = MessageDraft(
@@ -224,6 +239,31 @@ async def test_a_clock_set_back_does_not_prolong_the_rest(broker: ControlBroker)
     broker.clock.now_ms -= 3_600_000
     deliver_all(broker)
     assert delivered(broker) == [b"x"]
+
+
+@pytest.mark.parametrize("error", [CorruptDataError("damaged"), ValueError("a bug")])
+async def test_a_level_that_fails_holds_up_no_other(
+    broker: ControlBroker, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    for body in (b"one", b"damaged"):
+        send_delayed(broker, 1, body)
+    send_delayed(broker, 2, b"two")
+    broker.clock.now_ms += 5_000
+    real_unit = ConsumeQueue.unit
+
+    def unit(queue: ConsumeQueue, offset: QueueOffset) -> ConsumeQueueUnit:
+        if queue.topic == SCHEDULE_TOPIC and (queue.queue_id, offset) == (0, 1):
+            raise error
+        return real_unit(queue, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ConsumeQueue, "unit", unit)
+        for _ in range(2):
+            deliver_all(broker)
+            broker.clock.now_ms += 10_000
+    assert delivered(broker) == [b"one", b"two"]
+    deliver_all(broker)
+    assert delivered(broker) == [b"one", b"two", b"damaged"]
 
 
 async def test_progress_survives_a_restart(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 from tests.simulated_disk import SimulatedDisk
@@ -23,8 +24,8 @@ class Master:
         return self.answer
 
 
-def follower_on(disk: SimulatedDisk) -> EnrolmentFollower:
-    return EnrolmentFollower(disk, PATH, store_id="slave")
+def follower_on(disk: SimulatedDisk, log_end: Callable[[], int] = lambda: 1_000) -> EnrolmentFollower:
+    return EnrolmentFollower(disk, PATH, store_id="slave", log_end=log_end)
 
 
 async def test_it_is_written_when_the_master_has_accepted_the_log() -> None:
@@ -64,3 +65,26 @@ async def test_it_is_written_when_the_master_has_accepted_the_log() -> None:
     assert await follower.follow(asked)
     assert enrolled == ["first", "second"]
     assert follower_on(disk).master_store_id == "second"
+
+
+async def test_the_log_is_kept_until_it_has_what_was_put_in_the_place_of_what_waited() -> None:
+    """A delayed message that the master has delivered is nowhere here before its copy has come."""
+    master, log_end = Master(), 100
+    follower = follower_on(SimulatedDisk(), lambda: log_end)
+    asked = cast("MasterMetadata", master)
+    master.answer = ReplicaSourceAnswer(store_uuid="first", held_offset=70, log_end=100)
+    await follower.follow(asked)
+    assert follower.held_offset == 70
+    master.answer = ReplicaSourceAnswer(store_uuid="first", held_offset=120, log_end=120)
+    await follower.follow(asked)
+    assert follower.held_offset == 70
+    master.answer = ReplicaSourceAnswer(store_uuid="first", held_offset=140, log_end=140)
+    await follower.follow(asked)
+    log_end = 120
+    assert follower.held_offset == 120, "it need not come as far as a master that goes on"
+    await follower.follow(asked)
+    assert follower.held_offset == 120
+    master.answer = ReplicaSourceAnswer(store_uuid="first", held_offset=30, log_end=140)
+    await follower.follow(asked)
+    log_end = 140
+    assert follower.held_offset == 30, "more waits than the master knew"

@@ -18,7 +18,7 @@ from thermocline.broker.helpers.shared_page import SharedPage
 from thermocline.broker.tier.store_rounds import IDLE_TICK_MS, QUEUE_FILES_AHEAD_MAX, TICK_MS, StoreRounds
 from thermocline.remoting.topic_validation import TIMER_TOPIC
 from thermocline.store.files.disk import RealDisk
-from thermocline.store.retention import RetentionGate
+from thermocline.store.retention import DISK_NEARLY_FULL, RetentionGate
 from thermocline.timers.timer_round import TimerRound
 
 LOG_FILE_BYTES = 1 << 20
@@ -44,6 +44,7 @@ async def rounds_of(broker: ControlBroker, folder: Path) -> AsyncIterator[StoreR
         index_timestamp_ms=lambda: 0,
         on_tick=lambda _pressure: None,
         timers=timers,
+        on_awaited=parts.due.delays.release_below,
     )
     try:
         yield rounds
@@ -187,6 +188,29 @@ async def test_a_file_goes_when_its_waiting_messages_are_stored_anew(tmp_path: P
         clock.now_ms += DAY_MS + 1_000
         deliver_all(service)
         assert bodies_in(parts, "T", 1) == [b"far"]
+
+
+async def test_on_a_full_disk_a_delayed_message_is_delivered_if_its_file_is_to_be_deleted(tmp_path: Path) -> None:
+    """Otherwise the broker would wait for room, and the room for the broker."""
+    async with control_broker(tmp_path / "store", **GONE_AT_ONCE) as broker, rounds_of(broker, tmp_path) as rounds:
+        parts = broker.parts
+        log, delays = parts.base.store.commit_log, parts.due.delays
+        broker.put("SCHEDULE_TOPIC_XXXX", 0, b"due", REAL_TOPIC="T", REAL_QID="1", DELAY="1")
+        fill(broker, 3)
+        broker.put("SCHEDULE_TOPIC_XXXX", 1, b"in the newest file", REAL_TOPIC="T", REAL_QID="1", DELAY="2")
+        await rounds.sync_derived()
+        await rounds.sync_timers()
+        await rounds.run_retention()
+        assert log.min_offset == 0
+        log.pause(DISK_NEARLY_FULL)
+        broker.clock.now_ms += 60_000
+        assert not delays.deliver_slice()
+        assert bodies_in(parts, "T", 1) == [b"due"], "no file waits for the other one"
+        assert log.refusal == DISK_NEARLY_FULL
+        await rounds.sync_derived()
+        await rounds.sync_timers()
+        await rounds.run_retention()
+        assert log.min_offset == 3 * LOG_FILE_BYTES
 
 
 async def test_timers_are_not_released_for_messages_of_a_delay_level(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ from tests.broker.popping import (
 )
 from tests.broker.processors.pops.test_pop import RETRY_TOPIC
 from thermocline.pop.order_record import OrderRecord
+from thermocline.remoting.bit_set import encode_bit_set
+from thermocline.remoting.bodies import BatchAck, BatchAckMessageRequestBody
 from thermocline.store.config.store_config import FlushDiskType
 
 
@@ -136,6 +138,23 @@ async def test_a_batch_that_cannot_be_read(broker: DataBroker, body: bytes) -> N
     assert client.answer(client.ask(200_151, body)).code == 1
 
 
+async def test_a_batch_that_would_keep_the_loop_for_long_changes_nothing(broker: DataBroker) -> None:
+    client = PopClient(broker)
+    client.send(b"a")
+    held = client.pop()
+    many = [
+        BatchAck(bits=encode_bit_set(range(1_024)), consumer_group=GROUP, start_offset=number, topic=TOPIC)
+        for number in range(32)
+    ]
+    body = BatchAckMessageRequestBody.decode(batch_ack_body(held))
+    body.acks += many
+    assert client.answer(client.ask(200_151, body.encode())).code == 1
+    assert len(broker.parts.pops.store.in_flight) == 1
+    body.acks = body.acks[:30]
+    assert client.answer(client.ask(200_151, body.encode())).code == 0
+    assert len(broker.parts.pops.store.in_flight) == 0
+
+
 async def test_a_batch_of_acknowledgements_of_missing_messages(broker: DataBroker) -> None:
     client = PopClient(broker)
     client.send(b"a")
@@ -157,10 +176,14 @@ async def test_with_sync_flush_the_answer_waits(tmp_path: Path) -> None:
         broker.store.flush.use(lambda job, done: jobs.append((job, done)))
         opaque = client.ask(200_051, **receipt_fields(first))
         assert client.wire.take_commands() == []
+        client.ask(200_051, **receipt_fields(first))
+        again = client.ask(200_151, batch_ack_body([first]))
+        assert client.wire.take_commands() == [], "the first one is not durable yet"
         job, done = jobs.pop()
         job()
         done(None)
-        assert (await client.wait_answer(opaque)).code == 0
+        answers = await client.wire.wait_commands(3)
+        assert [(answer.opaque, answer.code) for answer in answers] == [(each, 0) for each in range(opaque, again + 1)]
         opaque = client.ask(200_051, **receipt_fields(second))
         jobs.pop()[1](OSError("the disk is broken"))
         assert (await client.wait_answer(opaque)).code == 14
