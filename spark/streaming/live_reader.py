@@ -72,11 +72,6 @@ class LivePart:
     record_bytes: int
     starting_ms: int | None
 
-    @property
-    def raw_bytes(self) -> int:
-        """About how much it is."""
-        return max(1, (self.end - self.start) * max(1, self.record_bytes))
-
     def names(self) -> dict[str, object]:
         """The context of an error about it."""
         return {"topic": self.topic, "queue": f"{self.broker_name}:{self.queue_id}"}

@@ -66,7 +66,7 @@ class TopicSource:
     def beginning(self, queue_id: int, wanted_from_ms: int) -> QueueOffset:
         """The offset where a new reader of messages stored at a time or later begins."""
         line, queue = self.cold_line(queue_id), self.live_queue(queue_id)
-        if line is not None and line.runs:
+        if line is not None and (line.runs or line.lost):
             offset = line.beginning(wanted_from_ms)
             if offset < line.end or queue is None:
                 return offset

@@ -72,16 +72,20 @@ def test_a_batch_planned_live_and_again_after_sealing_gives_the_same_rows(cluste
     cluster.send("resealed", bodies(300, start=200))
     journal = Journal()
     columns = "topic,queueOffset,key,tag,value,timestamp,storeHost,properties"
-    first = stream(cluster, journal, "resealed", columns=columns)
+    options = {"columns": columns, "maxPartitionBytes": "20k"}
+    first = stream(cluster, journal, "resealed", **options)
     assert first.plan()
     assert kinds(first) == {SegmentSlice, LivePart}
-    rows = [row for partition in first.partitions() for row in first.read(partition)]
-    assert len(rows) == 500
+    rows = [first.read(partition) for partition in first.partitions()]
+    assert sum(map(len, rows)) == 500
+    assert len(rows) > 3
+    cluster.send("resealed", bodies(100, start=500, size_bytes=900))  # the size of the last records is another now
     cluster.seal("resealed")
-    second = MicroBatches(journal, cluster.cold_url, "resealed", columns=columns)
-    assert second.run_batch()
+    second = MicroBatches(journal, cluster.cold_url, "resealed", **options)
     assert kinds(second) == {SegmentSlice}
-    assert journal.rows == rows
+    assert [second.read(partition) for partition in second.partitions()] == rows
+    assert second.run_batch()
+    assert journal.rows == [row for task in rows for row in task]
 
 
 def test_nothing_is_read_that_is_not_flushed(tmp_path: Path) -> None:
