@@ -10,7 +10,7 @@ failOnDataLoss=true     an object of the plan that is gone fails the read, by th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from thermocline.remoting.errors import CorruptDataError, MQError, ObjectNotFoundError
 from thermocline.remoting.offsets import QueueOffset
@@ -57,7 +57,7 @@ class Losses:
 
     def body_damaged(self, frame: WantedFrame, queue_offset: QueueOffset, error: BadBodyError) -> None:
         """Go on without a message whose body does not decompress, or raise BadBodyError."""
-        skip_bad_body(self._options, queue_offset, error, **part_names(frame.part))
+        skip_bad_body(self._options, part_names(frame.part), queue_offset, error)
         self._counts.messages_skipped += 1
 
     def footer_damaged(self, part: SegmentSlice, error: CorruptDataError) -> None:
@@ -120,7 +120,9 @@ class Losses:
         return "its messages were merged into another object since" if held_later else "its messages have expired since"
 
 
-def skip_bad_body(options: ReadOptions, queue_offset: QueueOffset, error: BadBodyError, **names: object) -> None:
+def skip_bad_body(
+    options: ReadOptions, names: Mapping[str, object], queue_offset: QueueOffset, error: BadBodyError
+) -> None:
     """Log that a message is left out whose body does not decompress; `names` say where it is stored.
 
     Raises:

@@ -107,7 +107,7 @@ class LiveReader:
         decoder = ArrowDecoder(self._columns, broker_name=part.broker_name, decompress_body=read.decompress_body)
         queue = QueueName(part.broker_name, part.queue_id)
         selection = row_selection(read, topic=part.topic, queue=queue, start=part.start, end=part.end)
-        on_bad_body = partial(skip_bad_body, read, **part.names())
+        on_bad_body = partial(skip_bad_body, read, part.names())
         first_seen = not part.is_beginning
         windows = PullWindows(part.start, part.end, record_bytes=part.record_bytes)
         while not windows.is_done:
