@@ -126,11 +126,16 @@ class SlaveProcessor:
             RequestCode.END_TRANSACTION: self.end_transaction,
             RequestCode.RECALL_MESSAGE: self.recall,
             PrivateRequestCode.TTL_SET: self.set_ttl,
+            PrivateRequestCode.FLUSHED_RANGES: self.flushed_ranges,
         }
 
     def refuse(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """Sends, POP."""
         raise BrokerBusyError("[REJECTREQUEST]system busy, start flow control for a while")
+
+    def flushed_ranges(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        """90160: a stream has perhaps read more at the master, whose ledger and store it belongs to."""
+        raise BrokerBusyError("a slave cannot say how far its master's queues are durable")
 
     def end_transaction(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """37: transactions end on the master."""

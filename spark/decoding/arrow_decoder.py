@@ -8,6 +8,9 @@ pay for themselves only:
   - an IPv6 host is written out by itself; IPv4 hosts are few, so each distinct one is written once;
   - irregular properties are parsed row by row.
 
+A body may not decompress as its producer has sent it, which is no damage of the store: `decode_bounded` and
+`decode_parts` leave that message alone out, if the caller says so.
+
 Bodies may grow a thousandfold when they are decompressed. Rows whose bodies do not fit BODIES_BYTES_MAX together are
 given as several batches, by `decode_parts`.
 
@@ -18,9 +21,10 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -86,6 +90,14 @@ class BodiesTooLargeError(InvalidRequestError):
     """The decompressed bodies of these records are too large for one batch; `decode_parts` gives several."""
 
 
+class BadBodyError(CorruptDataError):
+    """A compressed body does not decompress."""
+
+
+OnBadBody: TypeAlias = Callable[[QueueOffset, BadBodyError], None]
+"""Called for a message whose body does not decompress; the message is left out, unless this raises."""
+
+
 class ArrowDecoder:
     """Decodes records of one broker into batches of one schema. Holds no state between calls; not tied to a thread."""
 
@@ -105,32 +117,48 @@ class ArrowDecoder:
         """Decode the whole of `records` and give the selected rows, in stored order.
 
         Raises:
-            CorruptDataError: The bytes are not whole records, or a compressed body does not decompress.
+            CorruptDataError: The bytes are not whole records.
+            BadBodyError: A compressed body does not decompress.
             BodiesTooLargeError: Its bodies are too large for one batch.
         """
         return self.decode_heads(read_heads(records), selection)
 
     def decode_bounded(
-        self, records: bytes | bytearray | memoryview | Bytes, selection: RowSelection = EVERY_ROW
+        self,
+        records: bytes | bytearray | memoryview | Bytes,
+        selection: RowSelection = EVERY_ROW,
+        *,
+        on_bad_body: OnBadBody | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The same in one batch, or in several where the bodies are too large for one. Raises CorruptDataError."""
+        """The same in one batch, or in several where the bodies are too large for one. Raises CorruptDataError, and
+        BadBodyError without `on_bad_body`."""
         heads = read_heads(records)
         try:
             batch = self.decode_heads(heads, selection)
-        except BodiesTooLargeError:
-            yield from self.decode_parts(heads, selection)
+        except (BodiesTooLargeError, BadBodyError):
+            yield from self.decode_parts(heads, selection, on_bad_body=on_bad_body)
         else:
             yield batch
 
-    def decode_parts(self, heads: RecordHeads, selection: RowSelection = EVERY_ROW) -> Iterator[pa.RecordBatch]:
+    def decode_parts(
+        self, heads: RecordHeads, selection: RowSelection = EVERY_ROW, *, on_bad_body: OnBadBody | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """The selected rows in batches with bodies of about PART_BYTES_MAX each; every compressed body is decompressed
-        twice. Raises CorruptDataError before the first batch."""
+        twice. Raises CorruptDataError before the first batch; so it does BadBodyError without `on_bad_body`."""
         if bool(inner_batches(heads).any()):
             heads = read_heads(unwrap_records(heads))
         heads, _ = self._select(heads, selection)
         sizes = heads.integers("body_bytes")
+        whole: Mask = np.ones(len(heads), np.bool_)
         for row in self._compressed_rows(heads):
-            sizes[row] = len(_decompressed(heads, row))
+            try:
+                sizes[row] = len(_decompressed(heads, row))
+            except BadBodyError as error:
+                if on_bad_body is None:
+                    raise
+                on_bad_body(QueueOffset(heads.head["queue_offset"][row]), error)
+                whole[row] = False
+        heads, sizes = heads.select(whole), sizes[whole]
         starts, part_bytes = [0], 0
         for row, size_bytes in enumerate(sizes.tolist()):
             if part_bytes and part_bytes + size_bytes > PART_BYTES_MAX:
@@ -246,13 +274,13 @@ class ArrowDecoder:
 
 
 def _decompressed(heads: RecordHeads, row: int) -> bytes:
-    """The body of one row; CorruptDataError names its offset."""
+    """The body of one row; BadBodyError names its offset."""
     start = int(heads.body_starts[row])
     body = bytes(heads.data.data[start : start + int(heads.head["body_bytes"][row])])
     try:
         return decompress(body, compression_type(heads.sys_flags[row]))
     except CorruptDataError as error:
-        raise CorruptDataError(
+        raise BadBodyError(
             "a compressed body does not decompress",
             queue_offset=int(heads.head["queue_offset"][row]),
             reason=str(error),

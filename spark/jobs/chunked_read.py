@@ -70,7 +70,7 @@ class Chunk:
 class ChunkedRead:
     """See the module. `options` reach the bucket and are not saved; the rest is."""
 
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)  # may hold keys of the bucket
     queues: tuple[QueueEnd, ...]
     chunks: tuple[Chunk, ...]
     pins: Mapping[str, str]

@@ -76,8 +76,9 @@ class FileOutput:
 
 
 def is_data(name: str) -> bool:
-    """Whether a file that Spark wrote holds rows."""
-    return not name.rpartition("/")[2].startswith(("_", "."))
+    """Whether a file that Spark wrote holds rows: by none of its names it is one that Spark itself passes over, as are
+    those of attempts that it did not commit, which may be written still."""
+    return not any(part.startswith(("_", ".")) for part in name.split("/"))
 
 
 def partition_columns(text: str | Iterable[str] | None) -> tuple[str, ...]:

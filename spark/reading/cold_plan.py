@@ -103,6 +103,7 @@ def resolve_plan(
             version=catalog.version,
             store_uuid=catalog.store_uuid,
         )
+        _check_other(source, sources)
         sources.append(source)
         for topic in options.topics:
             entry = _live_topic(catalog, settings, topic)
@@ -142,6 +143,17 @@ def resolve_plan(
         object_bytes=object_bytes,
         empty_topics=empty,
     )
+
+
+def _check_other(source: ColdSource, sources: Iterable[ColdSource]) -> None:
+    """InvalidRequestError when a broker is among `sources` by another URL: each of its messages would come twice."""
+    for other in sources:
+        if source.store_uuid and (source.root, source.store_uuid) == (other.root, other.store_uuid):
+            raise InvalidRequestError(
+                "two URLs name one broker, whose messages would come twice; name it once",
+                broker=source.root,
+                urls=f"{masked_url(other.url)} {masked_url(source.url)}",
+            )
 
 
 def _check_topics(options: ReadOptions, sources: list[ColdSource], empty: tuple[str, ...], is_known: IsKnown) -> None:

@@ -6,8 +6,9 @@
     batches    frames of one slice together, up to `batch_rows_max` rows
 
 A frame that does not decompress or decode is fetched once more by itself; then it fails the read, with object, frame
-and offsets named, or is skipped. `losses.py` handles skipped frames and missing objects. Frames and messages that are
-fetched, decoded, returned and left out are counted.
+and offsets named, or is skipped. Where a body does not decompress, its message alone fails the read or is skipped.
+`losses.py` handles what is skipped, and missing objects. Frames and messages that are fetched, decoded, returned and
+left out are counted.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +27,7 @@ from thermocline.spark.access.blocking_store import BlockingStore, blocking_stor
 from thermocline.spark.access.counted_store import CountedStore
 from thermocline.spark.access.request_counts import RequestCounts
 from thermocline.spark.access.store_options import StoreOptions
-from thermocline.spark.decoding.arrow_decoder import ArrowDecoder, BodiesTooLargeError
+from thermocline.spark.decoding.arrow_decoder import ArrowDecoder, BadBodyError, BodiesTooLargeError
 from thermocline.spark.decoding.message_columns import choose_columns
 from thermocline.spark.metrics.task_counts import TaskCounts
 from thermocline.spark.reading.frame_buffer import FrameBuffer
@@ -191,12 +193,16 @@ class FrameReader:
                 yield batch.slice(start, self._options.batch_rows_max)
 
     def _decode_singly(self, frames: Sequence[WantedFrame], buffer: FrameBuffer) -> Iterator[pa.RecordBatch]:
-        """The same frame by frame, to name or skip the damaged one; bodies that are too large in several batches."""
+        """The same frame by frame, to name or skip the damaged one, or single messages; bodies that are too large in
+        several batches."""
         for index, frame in enumerate(frames):
             records = buffer.records_of(index)
             try:
                 decoder = self._decoder(frame.part.source.broker_name)
-                yield from decoder.decode_parts(_heads([frame], records), frame.part.selection)
+                on_bad_body = partial(self._losses.body_damaged, frame)
+                yield from decoder.decode_parts(_heads([frame], records), frame.part.selection, on_bad_body=on_bad_body)
+            except BadBodyError:
+                raise
             except CorruptDataError as error:
                 self._losses.frame_damaged(frame, error)
             else:

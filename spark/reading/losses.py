@@ -1,7 +1,8 @@
 """Losses: what a read does about damaged frames and objects that are gone: fail, or leave out and count.
 
-onCorruptFrame=fail     a damaged frame, or the damaged footer of a segment, fails the read
-               skip     its messages are left out, counted, and named in a warning
+onCorruptFrame=fail     a damaged frame, or the damaged footer of a segment, fails the read; so does a message whose
+                        compressed body does not decompress, as its producer has sent it
+               skip     its messages, or this one, are left out, counted, and named in a warning
 failOnDataLoss=true     an object of the plan that is gone fails the read, by the reason that the ledger gives
                false    its messages are left out, counted, and named in a warning
 """
@@ -9,14 +10,16 @@ failOnDataLoss=true     an object of the plan that is gone fails the read, by th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from thermocline.remoting.errors import CorruptDataError, MQError, ObjectNotFoundError
+from thermocline.remoting.offsets import QueueOffset
 from thermocline.spark.access.blocking_store import BlockingStore
+from thermocline.spark.decoding.arrow_decoder import BadBodyError
 from thermocline.spark.metrics.task_counts import TaskCounts
 from thermocline.spark.reading.read_plan import SegmentSlice
 from thermocline.spark.reading.source_options import ReadOptions
-from thermocline.spark.reading.wanted_frame import WantedFrame, slice_names
+from thermocline.spark.reading.wanted_frame import WantedFrame, part_names, slice_names
 from thermocline.tiered.ledger import open_catalog
 from thermocline.tiered.objects import FormatTooNewError
 from thermocline.tiered.segments import BrokerKeys, SegmentEntry
@@ -51,6 +54,11 @@ class Losses:
             *(frame.part.log.key, frame.info.index, frame.part.topic, frame.part.queue_id),
             *(frame.info.start_offset, frame.info.end_offset, error),
         )
+
+    def body_damaged(self, frame: WantedFrame, queue_offset: QueueOffset, error: BadBodyError) -> None:
+        """Go on without a message whose body does not decompress, or raise BadBodyError."""
+        skip_bad_body(self._options, part_names(frame.part), queue_offset, error)
+        self._counts.messages_skipped += 1
 
     def footer_damaged(self, part: SegmentSlice, error: CorruptDataError) -> None:
         """Go on without the frames of a segment whose footer cannot be read, or raise CorruptDataError; of one that is
@@ -110,6 +118,25 @@ class Losses:
             for queue in packed.queues
         )
         return "its messages were merged into another object since" if held_later else "its messages have expired since"
+
+
+def skip_bad_body(
+    options: ReadOptions, names: Mapping[str, object], queue_offset: QueueOffset, error: BadBodyError
+) -> None:
+    """Log that a message is left out whose body does not decompress; `names` say where it is stored.
+
+    Raises:
+        BadBodyError: The options do not skip it.
+    """
+    if not options.skip_corrupt_frames:
+        raise BadBodyError(
+            "the compressed body of a message does not decompress; onCorruptFrame=skip leaves the message out,"
+            " decompressBody=false gives bodies as they are stored",
+            **names,
+            queue_offset=queue_offset,
+            reason=error.context.get("reason", error.message),
+        ) from error
+    logger.warning("message with a damaged body skipped queue_offset=%d %s", queue_offset, names)
 
 
 def object_gone_error(part: SegmentSlice, reason: str) -> ObjectNotFoundError:

@@ -4,7 +4,8 @@
 
 Cold is preferred wherever it has the range, so a batch that was live when it was planned first is cold when it is
 planned again after sealing; the rows are the same, since the broker gives the very records that it seals. The range
-alone decides which rows those are; every plan finds anew where they are stored.
+alone decides which rows those are, and which task has them (`task_cuts.py`); every plan finds anew where they are
+stored.
 
 A missing offset of the range is an error, or with failOnDataLoss=false a warning: messages that expired before they
 were read, records in quarantine, gaps. A queue that the query has not read before begins at its first visible message.
@@ -20,45 +21,50 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from thermocline.remoting.errors import CorruptDataError, MQError, OffsetOutOfRangeError
-from thermocline.remoting.offsets import QueueOffset
+from thermocline.remoting.offsets import QUEUE_START, QueueOffset
 from thermocline.spark.access.blocking_store import BlockingStore
 from thermocline.spark.access.store_options import StoreOptions
 from thermocline.spark.decoding.arrow_decoder import RowSelection
-from thermocline.spark.reading.read_plan import SegmentSlice, check_task_count
 from thermocline.spark.reading.row_choice import row_selection, wants_offsets
 from thermocline.spark.reading.source_options import QueueName
-from thermocline.spark.streaming.batch_bounds import wanted_from_ms
+from thermocline.spark.streaming.batch_bounds import record_bytes_from, wanted_from_ms
 from thermocline.spark.streaming.cold_line import ColdLine, Span
 from thermocline.spark.streaming.first_visible import first_visible
 from thermocline.spark.streaming.live_reader import LivePart
 from thermocline.spark.streaming.offset_line import OffsetLine
 from thermocline.spark.streaming.stream_options import StreamOptions
 from thermocline.spark.streaming.stream_sources import SourceSnapshot, TopicSource
+from thermocline.spark.streaming.task_cuts import Part, Share, clipped, cut_tasks
+from thermocline.tiered.catalog import QueueGaps
 from thermocline.tiered.objects import QuarantinedError
 
 logger = logging.getLogger(__name__)
 
-TASKS_MAX = 16
-TASK_BYTES_MIN = 4 << 20
-
-Part: TypeAlias = SegmentSlice | LivePart
 OpenStore: TypeAlias = Callable[[str, StoreOptions], BlockingStore]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _QueueBatch:
-    """One queue's share of the batch. `is_beginning`: nothing of the queue was read before."""
+    """One queue's share of the batch, [share_start, end): the same in every plan. `start`: where this plan reads from,
+    behind what has expired of a queue of which nothing was read before (`is_beginning`)."""
 
     source: TopicSource
     queue: QueueName
+    share_start: QueueOffset
     start: QueueOffset
     end: QueueOffset
+    record_bytes: int
     incarnation: int | None
     is_beginning: bool
+
+    @property
+    def line(self) -> ColdLine:
+        """What the cold tier holds of the queue; an empty line when nothing."""
+        return self.source.cold_line(self.queue.queue_id) or ColdLine(self.queue.queue_id, runs=())
 
     def names(self, start: QueueOffset, end: QueueOffset) -> dict[str, object]:
         """The context of an error about a part of it."""
@@ -74,45 +80,59 @@ class BatchPlanner:
         self._may_read_live = may_read_live
 
     def tasks(self, snapshot: SourceSnapshot, start: OffsetLine, end: OffsetLine) -> list[tuple[Part, ...]]:
-        """The tasks of the batch; none when it has no offsets.
+        """The tasks of the batch, some perhaps without a part; none when it has no offsets.
 
         Raises:
             OffsetOutOfRangeError: Messages expired before they were read.
             CorruptDataError: Offsets are missing, or in quarantine, or the topic was made again.
             UnavailableError: The store gave no answer, or a broker with cold messages is not there.
         """
-        parts: list[Part] = []
+        parts: list[list[Part]] = []
+        shares: list[Share] = []
         for queue in self._queues(snapshot, start, end):
-            parts.extend(self._parts(queue, snapshot.now_ms))
-        return pack(parts, partition_bytes_max=self._options.read.partition_bytes_max)
+            found = list(self._parts(queue, snapshot.now_ms))
+            if self._is_wanted(queue):
+                parts.append(found)
+                shares.append(_share(queue))
+        cuts = cut_tasks(shares, partition_bytes_max=self._options.read.partition_bytes_max)
+        return [tuple(part for cut in task for part in clipped(parts[cut.index], cut.start, cut.end)) for task in cuts]
 
     def _queues(self, snapshot: SourceSnapshot, start: OffsetLine, end: OffsetLine) -> Iterator[_QueueBatch]:
+        if start == end:
+            return  # Spark asks so when a query starts again; `batch` is about offsets that are done
         for (topic, queue), end_offset in sorted(end.offsets.items()):
             source = snapshot.sources.get((topic, queue.broker_name))
-            start_offset = start.offsets.get((topic, queue))
-            if start_offset == end_offset or not self._options.read.wants_queue(queue):
+            begun, move = start.offsets.get((topic, queue)), end.batch.get((topic, queue))
+            # Of a first batch the line decides: where the query began, `start` may say otherwise after a restart.
+            share_start = begun if move is None else move.start
+            if share_start == end_offset or not self._options.read.wants_queue(queue):
                 continue
             if source is None:
                 # Nothing is sealed, and the broker does not answer: the tasks wait for it.
                 source = TopicSource(topic=topic, broker_name=queue.broker_name, incarnation=0, cold=None, live=None)
-            is_beginning = start_offset is None
-            if start_offset is None:
+            beginning = QUEUE_START
+            if begun is None:
                 from_ms = wanted_from_ms(source, self._options, now_ms=snapshot.now_ms)
-                start_offset = source.beginning(queue.queue_id, from_ms)
-            if start_offset < end_offset:
+                beginning = source.beginning(queue.queue_id, from_ms)
+            if share_start is None:
+                share_start = beginning
+            if share_start < end_offset:
                 yield _QueueBatch(
                     source=source,
                     queue=queue,
-                    start=start_offset,
+                    share_start=share_start,
+                    start=min(max(share_start, beginning), end_offset),
                     end=end_offset,
+                    record_bytes=record_bytes_from(source, queue.queue_id, share_start)
+                    if move is None
+                    else move.record_bytes,
                     incarnation=end.incarnations.get((topic, queue.broker_name)),
-                    is_beginning=is_beginning,
+                    is_beginning=begun is None,
                 )
 
     def _parts(self, batch: _QueueBatch, now_ms: int) -> Iterator[Part]:
         """What is read of one queue, by rising offset."""
-        source = batch.source
-        line = source.cold_line(batch.queue.queue_id) or ColdLine(batch.queue.queue_id, runs=())
+        source, line = batch.source, batch.line
         visible_from_ms = 0 if source.cold is None else source.cold.visible_from_ms(now_ms)
         self._check_expired(batch, line, visible_from_ms)
         self._check_quarantine(batch, line, visible_from_ms)
@@ -124,7 +144,7 @@ class BatchPlanner:
         for start, end in line.uncovered(batch.start, batch.end):
             live = self._live(batch, line, start, end)
             if live is not None:
-                pieces.append((start, live))
+                pieces.append((live.start, live))
         pieces.sort(key=lambda piece: piece[0])
         for _, piece in pieces:
             yield piece
@@ -163,6 +183,13 @@ class BatchPlanner:
             starting_ms=self._options.read.starting_ms,
         )
 
+    def _is_wanted(self, batch: _QueueBatch) -> bool:
+        """Whether the condition leaves any offset of the share, stored or not."""
+        selection = row_selection(
+            self._options.read, topic=batch.source.topic, queue=batch.queue, start=batch.share_start, end=batch.end
+        )
+        return wants_offsets(selection, batch.share_start, batch.end)
+
     def _selection(self, batch: _QueueBatch, visible_from_ms: int) -> RowSelection:
         """The wanted rows of the batch's offsets."""
         return row_selection(
@@ -198,42 +225,12 @@ class BatchPlanner:
         logger.warning("%s", error)
 
 
-def pack(parts: Sequence[Part], *, partition_bytes_max: int) -> list[tuple[Part, ...]]:
-    """Parts in their order, laid end to end and cut into about equal tasks. Raises as `check_task_count`."""
-    total = sum(part.raw_bytes for part in parts)
-    task_bytes = min(max(TASK_BYTES_MIN, -(-total // TASKS_MAX)), partition_bytes_max)
-    check_task_count(-(-total // task_bytes) if total else 0)
-    tasks: list[tuple[Part, ...]] = []
-    current: list[Part] = []
-    room = task_bytes
-    for part in parts:
-        rest: Part | None = part
-        while rest is not None:
-            head, rest = split(rest, room)
-            current.append(head)
-            room -= head.raw_bytes
-            if rest is not None or room <= 0:
-                tasks.append(tuple(current))
-                current, room = [], task_bytes
-    if current:
-        tasks.append(tuple(current))
-    return tasks
-
-
-def split(part: Part, room: int) -> tuple[Part, Part | None]:
-    """The first `room` bytes of a part, and the rest if there is any; by offsets in proportion."""
-    if isinstance(part, LivePart):
-        start, end = part.start, part.end
-    else:
-        start, end = part.start_offset, part.end_offset
-    if part.raw_bytes <= room or end - start < 2:
-        return part, None
-    cut = start + min(max(1, (end - start) * room // part.raw_bytes), end - start - 1)
-    if isinstance(part, LivePart):
-        return replace(part, end=cut), replace(part, start=cut, is_beginning=False)
-    return (
-        replace(part, end_offset=cut, raw_bytes=max(1, room)),
-        replace(part, start_offset=cut, raw_bytes=part.raw_bytes - room),
+def _share(batch: _QueueBatch) -> Share:
+    return Share(
+        start=batch.share_start,
+        end=batch.end,
+        record_bytes=batch.record_bytes,
+        gaps=QueueGaps.of(batch.line.holes),
     )
 
 

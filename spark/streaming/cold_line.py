@@ -66,11 +66,11 @@ class ColdLine:
             yield self.runs[index]
 
     def beginning(self, wanted_from_ms: int) -> QueueOffset:
-        """The offset where a reader of messages stored at a time or later begins: the first run with such a message."""
-        for each in self.runs:
-            if each.run.max_store_ms >= wanted_from_ms:
-                return each.run.start_offset
-        return self.end
+        """The offset where a reader of messages stored at a time or later begins: the first run with such a message, or
+        the first offset in quarantine that may have been one."""
+        readable = (each.run.start_offset for each in self.runs if each.run.max_store_ms >= wanted_from_ms)
+        lost = (each.start for each in self.lost if each.max_store_ms >= wanted_from_ms)
+        return min(next(readable, self.end), next(lost, self.end))
 
     def uncovered(self, start: QueueOffset, end: QueueOffset) -> list[Span]:
         """The parts of [start, end) that no run, declared hole or quarantine covers, by rising offset."""

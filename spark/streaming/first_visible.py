@@ -2,16 +2,22 @@
 
 The catalog holds the store times of a whole run, the segment's footer those of a frame, the records those of a message;
 each is read only when the one before does not decide. So a stream that lags behind its topic's time to live reports
-exactly which messages it has missed, at the price of two requests where the cut is within a run.
+exactly which messages it has missed, at the price of two requests where the cut is within a run. An object that is gone
+or damaged counts as visible here: the task that reads it fails, or leaves it out, as the options say.
 """
 
 from __future__ import annotations
 
+import logging
+
+from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.remoting.offsets import QueueOffset
 from thermocline.remoting.records.record_heads import read_heads
 from thermocline.spark.access.blocking_store import BlockingStore
 from thermocline.spark.streaming.cold_line import ColdLine, ColdRun
 from thermocline.tiered.segments import decode_log_footer, decompress
+
+logger = logging.getLogger(__name__)
 
 
 def first_visible(
@@ -22,8 +28,7 @@ def first_visible(
     Store times do not fall along a queue.
 
     Raises:
-        ObjectNotFoundError, UnavailableError: The footer or the frame could not be fetched.
-        CorruptDataError: They are damaged.
+        UnavailableError: The footer or the frame could not be fetched.
     """
     for each in line.runs_from(start):
         if each.run.start_offset >= end:
@@ -32,7 +37,12 @@ def first_visible(
             continue
         first = max(start, each.run.start_offset)
         if each.run.min_store_ms < visible_from_ms:
-            first = _first_in_run(each, store, start=first, visible_from_ms=visible_from_ms)
+            try:
+                first = _first_in_run(each, store, start=first, visible_from_ms=visible_from_ms)
+            except (ObjectNotFoundError, CorruptDataError) as error:
+                logger.warning(
+                    "the first visible message is not found object=%s reason=%s", each.segment.log.key, error
+                )
         if first < min(end, each.run.end_offset):
             return first
     return end

@@ -21,6 +21,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -40,6 +41,7 @@ from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.topic_validation import TOOLS_CONSUMER_GROUP
 from thermocline.spark.decoding.arrow_decoder import ArrowDecoder
 from thermocline.spark.decoding.message_columns import choose_columns
+from thermocline.spark.reading.losses import skip_bad_body
 from thermocline.spark.reading.row_choice import row_selection
 from thermocline.spark.reading.source_options import QueueName
 from thermocline.spark.streaming.cold_line import Span
@@ -72,11 +74,6 @@ class LivePart:
     record_bytes: int
     starting_ms: int | None
 
-    @property
-    def raw_bytes(self) -> int:
-        """About how much it is."""
-        return max(1, (self.end - self.start) * max(1, self.record_bytes))
-
     def names(self) -> dict[str, object]:
         """The context of an error about it."""
         return {"topic": self.topic, "queue": f"{self.broker_name}:{self.queue_id}"}
@@ -103,12 +100,14 @@ class LiveReader:
         Raises:
             UnavailableError: The broker has not answered for the whole of the timeout.
             OffsetOutOfRangeError: Offsets have expired, or are gone.
-            CorruptDataError: The topic was deleted and made again; or what came are no records.
+            CorruptDataError: The topic was deleted and made again; or what came are no records; or a body does not
+                decompress.
         """
         read = replace(self._options.read, starting_ms=part.starting_ms)
         decoder = ArrowDecoder(self._columns, broker_name=part.broker_name, decompress_body=read.decompress_body)
         queue = QueueName(part.broker_name, part.queue_id)
         selection = row_selection(read, topic=part.topic, queue=queue, start=part.start, end=part.end)
+        on_bad_body = partial(skip_bad_body, read, part.names())
         first_seen = not part.is_beginning
         windows = PullWindows(part.start, part.end, record_bytes=part.record_bytes)
         while not windows.is_done:
@@ -120,7 +119,7 @@ class LiveReader:
                         self._lose(part, start, end)
                 first_seen |= pulled.first_offset is not None
                 for body in _joined(pulled.bodies):
-                    for batch in decoder.decode_bounded(body, selection):
+                    for batch in decoder.decode_bounded(body, selection, on_bad_body=on_bad_body):
                         for row in range(0, batch.num_rows, read.batch_rows_max):
                             yield batch.slice(row, read.batch_rows_max)
         self._client.run(self._check_incarnation(part))

@@ -4,9 +4,10 @@
     read                                                   Python workers of the executors
 
 Rules that Spark's engine makes
-  - `initialOffset` is called more than once, so what it resolves is kept. It counts only until a batch is written down.
+  - `initialOffset` is called more than once, so what it resolves is kept. A run that repeats the first batch of an
+    earlier one asks for it anew, and passes that as the batch's start: where the batch started is in its end.
   - `partitions` may be called for a batch of an earlier run, before `latestOffset`: it depends only on its two offsets
-    and the present state of brokers and cold tier.
+    and the present state of brokers and cold tier; which rows are in which of its tasks on the two offsets alone.
   - `latestOffset` gives `start` back while there is nothing new.
   - `commit` comes one batch late, and never for the last one: the checkpoint alone holds the progress, so it does
     nothing here.
@@ -35,7 +36,7 @@ from thermocline.spark.reading.frame_reader import FrameReader
 from thermocline.spark.reading.read_plan import SegmentSlice
 from thermocline.spark.reading.source_options import EARLIEST, LATEST
 from thermocline.spark.streaming.batch_bounds import BatchLimit, Targets, newest_line, next_line
-from thermocline.spark.streaming.batch_plan import BatchPlanner, Part
+from thermocline.spark.streaming.batch_plan import BatchPlanner
 from thermocline.spark.streaming.cold_view import ColdView
 from thermocline.spark.streaming.live_client import live_client
 from thermocline.spark.streaming.live_reader import LivePart, LiveReader
@@ -43,6 +44,7 @@ from thermocline.spark.streaming.live_view import LiveView
 from thermocline.spark.streaming.offset_line import OffsetLine
 from thermocline.spark.streaming.stream_options import StreamOptions
 from thermocline.spark.streaming.stream_sources import SourceSnapshot, StreamSources
+from thermocline.spark.streaming.task_cuts import Part
 
 
 class StreamPartition(InputPartition):

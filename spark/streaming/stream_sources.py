@@ -5,11 +5,14 @@ Rules
     deleted or made again; the cold tier of an earlier incarnation is then ignored.
   - An incarnation other than the one that the query has read is a permanent error: offsets of two incarnations are not
     comparable.
-  - Of a broker that is in no route any more, or that does not answer, the cold tier alone is read.
+  - Of a broker that is in no route any more, or that does not answer, the cold tier alone is read. The same of one
+    whose store is another than its ledger's, if they belonged together before in this run: after a change of masters
+    the new one takes the ledger over a moment after it is in the routes.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -28,6 +31,8 @@ from thermocline.spark.streaming.live_view import LiveSnapshot, LiveTopic, LiveV
 from thermocline.spark.streaming.offset_line import OffsetLine
 from thermocline.spark.streaming.stream_options import StreamOptions
 from thermocline.tiered.objects import masked_url
+
+logger = logging.getLogger(__name__)
 
 COLD_AGE_S_MAX = 5.0
 
@@ -66,7 +71,7 @@ class TopicSource:
     def beginning(self, queue_id: int, wanted_from_ms: int) -> QueueOffset:
         """The offset where a new reader of messages stored at a time or later begins."""
         line, queue = self.cold_line(queue_id), self.live_queue(queue_id)
-        if line is not None and line.runs:
+        if line is not None and (line.runs or line.lost):
             offset = line.beginning(wanted_from_ms)
             if offset < line.end or queue is None:
                 return offset
@@ -131,6 +136,10 @@ class StreamSources:
         self._cold = cold
         self._live = live
         self._seen: set[tuple[str, str]] = set()
+        self._belonged: set[str] = set()
+        """The names of brokers whose store was their ledger's."""
+        self._changing: set[tuple[str, str]] = set()
+        """Topic and name of those whose store is not any more, or not yet."""
         self._behind: frozenset[_Behind] = frozenset()
         """What the newest catalogs did not explain either."""
 
@@ -158,7 +167,17 @@ class StreamSources:
             self._behind = _behind(cold, live)
         sources: dict[tuple[str, str], TopicSource] = {}
         for key in sorted({*cold, *live.topics}):
-            sources[key] = _joined(key, cold.get(key), live.topics.get(key))
+            held, found = cold.get(key), live.topics.get(key)
+            if held is not None and found is not None:
+                if held.store_uuid == found.store_uuid:
+                    self._belonged.add(key[1])
+                    self._changing.discard(key)
+                elif key[1] in self._belonged:
+                    if key not in self._changing:
+                        logger.warning("broker has not taken its ledger over, waiting topic=%s broker=%s", *key)
+                        self._changing.add(key)
+                    found, is_complete = None, False
+            sources[key] = _joined(key, held, found)
         names = self._cold.broker_names.union(broker_name for _, broker_name in live.topics)
         return SourceSnapshot(now_ms=now_ms, sources=sources, is_complete=is_complete, broker_names=names)
 

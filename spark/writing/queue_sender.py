@@ -113,6 +113,9 @@ class QueueSender:
                 await self._send(lane)
         await self.settle()
         self._check()
+        for lane in self._lanes.values():
+            if lane.request is not None:
+                lane.request.result()  # raises what only a bug can: errors of sends are in `_failure`
 
     async def settle(self) -> None:
         """Return when no request is under way, however they end."""

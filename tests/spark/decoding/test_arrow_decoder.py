@@ -18,7 +18,7 @@ from thermocline.remoting.records.batch import BatchMessage, encode_batch
 from thermocline.remoting.records.compression import compress
 from thermocline.remoting.records.sys_flag import CompressionType
 from thermocline.spark.decoding import arrow_decoder
-from thermocline.spark.decoding.arrow_decoder import ArrowDecoder, BodiesTooLargeError, RowSelection
+from thermocline.spark.decoding.arrow_decoder import ArrowDecoder, BadBodyError, BodiesTooLargeError, RowSelection
 from thermocline.spark.decoding.message_columns import DEFAULT_COLUMNS, arrow_schema
 
 
@@ -174,8 +174,18 @@ def test_bodies_that_grow_too_large_come_in_several_batches(monkeypatch: pytest.
 
 def test_a_compressed_body_that_does_not_open_names_its_offset() -> None:
     damaged = record(41, b"not zlib", sys_flag=flags.COMPRESSED)
-    with pytest.raises(CorruptDataError, match="queue_offset=41"):
-        ArrowDecoder(("value",)).decode(record(40) + damaged)
+    decoder = ArrowDecoder(("queueOffset", "value"))
+    with pytest.raises(BadBodyError, match="queue_offset=41"):
+        decoder.decode(record(40) + damaged)
+    with pytest.raises(BadBodyError, match="queue_offset=41"):
+        list(decoder.decode_bounded(record(40) + damaged))
+    left_out: list[int] = []
+    batches = decoder.decode_bounded(
+        record(40) + damaged + record(42), on_bad_body=lambda offset, error: left_out.append(offset)
+    )
+    assert [row["queueOffset"] for batch in batches for row in batch.to_pylist()] == [40, 42]
+    assert left_out == [41]
+    assert [batch.num_rows for batch in ArrowDecoder(("queueOffset",)).decode_bounded(record(40) + damaged)] == [2]
 
 
 def test_bytes_that_are_no_records_name_the_position() -> None:

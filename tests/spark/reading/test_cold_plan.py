@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.spark.cold_tier import NOW_MS, ColdTier, flights
+from tests.spark.cold_tier import NOW_MS, ColdTier, directory_url, flights
 from tests.tiered.cold_data import START_MS
 from thermocline.remoting.errors import (
     CorruptDataError,
@@ -171,6 +172,14 @@ def test_declared_holes_are_stepped_over_and_other_gaps_are_data_loss(
     caplog.clear()
     plan(tier.url, endingOffsets='{"orders": {"0": 100}}')
     assert caplog.messages == []
+
+
+def test_a_broker_that_two_urls_name_is_not_read_twice(tmp_path: Path) -> None:
+    """As by `s3://` and `s3a://`: each message came twice."""
+    tier = ColdTier(directory_url(tmp_path))
+    tier.seal(flights("orders", 10))
+    with pytest.raises(InvalidRequestError, match="two URLs name one broker"):
+        plan(tier.url, paths=f"{tier.url},{tier.url}/../{tmp_path.name}")
 
 
 def test_a_quarantined_range_is_data_loss_wherever_it_is_stored(tier: ColdTier) -> None:

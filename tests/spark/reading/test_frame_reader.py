@@ -22,14 +22,12 @@ from thermocline.remoting.records.compression import compress
 from thermocline.remoting.records.sys_flag import CompressionType
 from thermocline.spark.access.blocking_store import BlockingStore, blocking_store
 from thermocline.spark.decoding.message_columns import MESSAGE_COLUMNS
-from thermocline.spark.decoding.offset_spans import OFFSET_MAX
 from thermocline.spark.reading.cold_plan import resolve_plan
 from thermocline.spark.reading.frame_reader import FrameReader
 from thermocline.spark.reading.source_options import read_options_from
-from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.catalog.ledger_entry import LedgerChanges, TopicChange
 from thermocline.tiered.objects.object_store import ObjectStore
-from thermocline.tiered.segments.segment_format import MAGIC_BYTES, FrameInfo, decode_log_footer
+from thermocline.tiered.segments.segment_format import MAGIC_BYTES
 from thermocline.tiered.wrappers import MeteringObjectStore, StoreCounters, Verb
 from thermocline.tiered.wrappers.wrapping import WrappingObjectStore
 
@@ -289,7 +287,7 @@ def test_a_damaged_frame_can_be_skipped(damaged: tuple[ColdTier, Log], caplog: p
 
 @pytest.mark.parametrize("is_broken", [False, True])
 def test_bodies_too_large_for_one_batch_are_read_all_the_same(monkeypatch: pytest.MonkeyPatch, is_broken: bool) -> None:
-    """The read failed, once all were in memory. A frame with a body that does not decompress is left out as before."""
+    """The read failed, once all were in memory. Of a body that its producer broke only the message is left out."""
     monkeypatch.setattr("thermocline.spark.decoding.arrow_decoder.BODIES_BYTES_MAX", 100_000)
     monkeypatch.setattr("thermocline.spark.decoding.arrow_decoder.PART_BYTES_MAX", 20_000)
     tier, log = ColdTier(new_url()), Log(topic="orders", random=Random(1), queue_count=1)
@@ -298,22 +296,31 @@ def test_bodies_too_large_for_one_batch_are_read_all_the_same(monkeypatch: pytes
         body = b"%d" % number + bytes(3_000)
         is_whole = not (is_broken and number == 200)
         log.append(0, body=compress(body, CompressionType.ZLIB) if is_whole else b"no zlib", sys_flag=flag)
-    catalog = tier.seal(log)
+    tier.seal(log)
     if not is_broken:
         assert by_place(read(tier.url)) == by_place(rows_of(log))
         return
-    with pytest.raises(CorruptDataError, match="a frame of the cold tier is damaged"):
+    with pytest.raises(CorruptDataError, match=r"body of a message does not decompress.*queue=.* queue_offset=200 "):
         read(tier.url)
-    (run,) = catalog.topics["orders"].segments[0].runs
-    frame = next(info for info in frames_of(tier, catalog) if info.start_offset <= 200 < info.end_offset)
-    remaining = set(range(run.end_offset)) - set(range(frame.start_offset, frame.end_offset))
-    assert {row["queueOffset"] for row in read(tier.url, onCorruptFrame="skip")} == remaining
+    assert [row["queueOffset"] for row in read(tier.url, onCorruptFrame="skip")] == [*range(200), *range(201, 400)]
+    assert len(read(tier.url, decompressBody="false")) == 400
 
 
-def frames_of(tier: ColdTier, catalog: Catalog) -> list[FrameInfo]:
-    log = catalog.topics["orders"].segments[0].log
-    footer = decode_log_footer(tier.read_object(log.key)[log.footer_start : log.end])
-    return list(footer.frames_of(footer.run(0), start_offset=0, end_offset=OFFSET_MAX))
+def test_one_broken_body_takes_no_other_message_along(caplog: pytest.LogCaptureFixture) -> None:
+    """Any producer can send one. The whole frame was left out, or the read failed as if the bucket were damaged."""
+    tier, log = ColdTier(new_url()), flights("orders", 100, queue_count=1)
+    log.append(0, body=b"no zstd", sys_flag=flags.with_compression(0, CompressionType.ZSTD))
+    log.append_flights(100)
+    tier.seal(log)
+    checked = read_options_from({"path": tier.url, "topic": "orders", "onCorruptFrame": "skip"})
+    (task,) = resolve_plan(checked, now_ms=NOW_MS).tasks
+    reader = FrameReader(checked)
+    with caplog.at_level(logging.WARNING):
+        offsets = [row["queueOffset"] for batch in reader.read(task) for row in batch.to_pylist()]
+    assert offsets == [*range(100), *range(101, 201)]
+    assert (reader.counts.messages_skipped, reader.counts.frames_skipped) == (1, 0)
+    assert "message with a damaged body skipped queue_offset=100" in caplog.text
+    assert len(read(tier.url, columns="queueOffset")) == 201
 
 
 def test_other_records_than_the_footer_speaks_of_are_damage() -> None:

@@ -17,7 +17,6 @@ from thermocline.spark.reading.read_plan import (
     cut_queue,
     pack_tasks,
 )
-from thermocline.spark.streaming.batch_plan import pack
 from thermocline.tiered.segments.segment_entry import CoarseFrame, CoarseRows, PartLocator, RunRows, SegmentEntry
 from thermocline.tiered.segments.segment_format import QueueRun
 
@@ -105,10 +104,7 @@ def test_a_task_size_that_makes_millions_of_tasks_is_refused() -> None:
     assert whole[0].raw_bytes == 4_000 << 20
     with pytest.raises(InvalidRequestError, match=r"too many tasks; .* option=maxPartitionBytes tasks=32768000"):
         pack_tasks([whole], partition_bytes_max=128)
-    with pytest.raises(InvalidRequestError, match="option=maxPartitionBytes"):
-        pack(whole, partition_bytes_max=128)
     assert len(pack_tasks([whole], partition_bytes_max=128 << 20)) == 32
-    assert pack([], partition_bytes_max=1) == []
 
 
 def test_other_queues_are_left_out() -> None:

@@ -2,7 +2,7 @@
 
     python -m tests.spark.streaming.journal_process '{"url": ..., "folder": ..., "options": {...}}'
 
-    folder/offsets/N    the end of batch N, written before it is read; N = 0 is where the query begins
+    folder/offsets/N    the end of batch N, written before it is read
     folder/sink/N       its rows, written when all are read; a batch whose file is there is done
 
 A file is there whole or not at all. A run goes on where the last one was killed, and ends when a file `folder/stop` is
@@ -36,7 +36,6 @@ def main() -> None:
                 if is_last:
                     return
                 continue
-            put(folder / "offsets" / "0", journal.first.encode())
             put(folder / "offsets" / str(len(journal.ends)), journal.ends[-1].encode())
         batches.run_batch()
         put(folder / "sink" / str(journal.done_count), pickle.dumps(journal.batches.pop()))
@@ -49,11 +48,7 @@ def load_journal(folder: Path) -> Journal:
     journal = Journal()
     numbers = sorted(int(path.name) for path in (folder / "offsets").iterdir() if path.name.isdecimal())
     for number in numbers:
-        text = (folder / "offsets" / str(number)).read_text()
-        if number:
-            journal.ends.append(text)
-        else:
-            journal.first = text
+        journal.ends.append((folder / "offsets" / str(number)).read_text())
     journal.done_count = sum(path.name.isdecimal() for path in (folder / "sink").iterdir())
     assert journal.done_count <= len(journal.ends) <= journal.done_count + 1
     return journal

@@ -14,9 +14,9 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from thermocline.spark.streaming.batch_plan import Part
 from thermocline.spark.streaming.stream_options import stream_options_from
 from thermocline.spark.streaming.stream_reader import StreamPartition, StreamReader
+from thermocline.spark.streaming.task_cuts import Part
 
 BATCHES_MAX = 1_000
 
@@ -25,7 +25,6 @@ BATCHES_MAX = 1_000
 class Journal:
     """A checkpoint: the end offsets of all batches that were planned, and how many are done; the sink's rows."""
 
-    first: str = ""
     ends: list[str] = field(default_factory=list)
     done_count: int = 0
     batches: list[list[dict[str, Any]]] = field(default_factory=list)
@@ -99,15 +98,13 @@ class MicroBatches:
         end = json.dumps(self.reader.latestOffset(json.loads(start), self._limit))
         if end == start:
             return False
-        if not journal.ends:
-            journal.first = start
         journal.ends.append(end)
         return True
 
     def partitions(self) -> list[StreamPartition]:
-        """The tasks of the last batch that was planned."""
+        """The tasks of the last batch that was planned. Of the first one Spark keeps no start, and asks for it anew."""
         ends = self.journal.ends
-        start = ends[-2] if len(ends) > 1 else self.journal.first
+        start = ends[-2] if len(ends) > 1 else json.dumps(self.reader.initialOffset())
         found = self.reader.partitions(json.loads(start), json.loads(ends[-1]))
         copies: list[StreamPartition] = pickle.loads(pickle.dumps(found))
         return copies

@@ -165,6 +165,26 @@ def test_new_queues_and_brokers_are_taken_in_without_a_restart(tier: ColdTier) -
     assert places(journal.rows) == new | places(rows_of(other_log, broker_name="broker-b"))
 
 
+@pytest.mark.parametrize("more", [0, 60])
+@pytest.mark.parametrize("options", [{"startingOffsets": "latest"}, {"startingOffsets": '{"orders": {"0": 130}}'}, {}])
+def test_a_first_batch_that_was_not_done_starts_where_the_query_began(
+    tier: ColdTier, options: dict[str, str], more: int
+) -> None:
+    """Spark asks anew where the query begins: at `latest` by then, so the messages of the batch were in no batch."""
+    log = flights("orders", 200, queue_count=1)
+    tier.seal(log, ends={0: 100})
+    journal = Journal()
+    first = MicroBatches(journal, tier.url, startingOffsets="latest")
+    assert not first.plan()
+    tier.seal(log, starts={0: 100}, ends={0: 140})
+    assert first.plan()
+    if more:
+        tier.seal(log, starts={0: 140}, ends={0: 140 + more})
+    MicroBatches(journal, tier.url, **options).run_available()
+    assert [row["queueOffset"] for row in journal.rows] == list(range(100, 140 + more))
+    assert len(journal.batches[0]) == 40
+
+
 def test_messages_after_the_start_of_an_available_now_wait_for_the_next(tier: ColdTier) -> None:
     log = flights("orders", 100, queue_count=1)
     tier.seal(log)
@@ -352,6 +372,28 @@ def test_a_batch_that_was_not_done_is_the_same_though_its_segments_were_replaced
     assert in_order(journal.rows)
 
 
+def test_a_batch_that_was_not_done_has_the_same_tasks_though_its_segments_were_replaced(tier: ColdTier) -> None:
+    """Cut by the sizes of segments, others: a write that knows rows by their task stored some twice, and failed."""
+    log = flights("orders", 900, queue_count=2)
+    tier.seal_in_pieces(log, 3)
+    journal = Journal()
+    options = {"maxPartitionBytes": "30k", "maxOffsetsPerTrigger": "500"}
+    first = MicroBatches(journal, tier.url, **options)
+    assert first.plan()
+    rows = [first.read(partition) for partition in first.partitions()]
+    assert len(rows) > 5
+    old = tier.entries("orders")
+    tier.commit(LedgerChanges(segments_out=tuple(SegmentOut("orders", entry.segment_id) for entry in old)))
+    other = ColdTier(tier.url, frame_bytes=3_000)
+    ends = log.ends()
+    other.seal(log, ends={queue: end // 5 for queue, end in ends.items()})
+    other.seal(log, starts={queue: end // 5 for queue, end in ends.items()})
+    second = MicroBatches(journal, tier.url, **options)
+    assert [second.read(partition) for partition in second.partitions()] == rows
+    second.run_available()
+    assert places(journal.rows) == wanted(log)
+
+
 def test_declared_holes_are_stepped_over(tier: ColdTier) -> None:
     log = flights("orders", 300, queue_count=1)
     tier.seal(log, ends={0: 100})
@@ -397,6 +439,29 @@ def test_records_in_quarantine_are_data_loss(tier: ColdTier) -> None:
     journal = Journal()
     MicroBatches(journal, tier.url, **QUIET).run_available()
     assert places(journal.rows) == wanted(log, lambda row: not 100 <= row["queueOffset"] < 200)
+
+
+@pytest.mark.parametrize("lost_count", [1, 3])
+def test_a_new_stream_does_not_pass_over_records_in_quarantine(tier: ColdTier, lost_count: int) -> None:
+    """Behind records in front of all others it began, in silence."""
+    log = flights("orders", 300, queue_count=1)
+    tier.seal_in_pieces(log, 3)
+    kept = tuple(
+        Quarantine(
+            segment=segment,
+            lost=(LostRange(0, 100 * number, 100 * number + 100),),
+            damage=(DamagedPart(segment.log.key, "checksum"),),
+        )
+        for number, segment in enumerate(tier.entries("orders")[:lost_count])
+    )
+    tier.commit(LedgerChanges(quarantine=kept))
+    with pytest.raises(QuarantinedError, match=r"records are lost.*\[0, 100\)"):
+        MicroBatches(Journal(), tier.url).run_available()
+    journal = Journal()
+    MicroBatches(journal, tier.url, **QUIET).run_available()
+    assert places(journal.rows) == wanted(log, lambda row: row["queueOffset"] >= 100 * lost_count)
+    expire_before(tier, store_ms(log, 0, 299) + 1)
+    MicroBatches(Journal(), tier.url).run_available()
 
 
 def damaged(tier: ColdTier, log: Log) -> FrameInfo:
@@ -485,6 +550,25 @@ def test_messages_that_expire_before_they_are_read_are_lost_exactly(tier: ColdTi
         MicroBatches(journal, tier.url).run_available()
     MicroBatches(journal, tier.url, **QUIET).run_available()
     assert places(journal.rows) == wanted(log, lambda row: row["queueOffset"] < 40 or row["queueOffset"] >= first)
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_an_object_that_cannot_be_read_at_the_cut_is_left_to_the_tasks(tier: ColdTier, is_gone: bool) -> None:
+    """Planning failed at it, also where options leave out what is gone or damaged: such a query could not go on."""
+    log = flights("orders", 300, queue_count=1)
+    tier.seal_in_pieces(log, 3)
+    journal = Journal()
+    assert MicroBatches(journal, tier.url, maxOffsetsPerTrigger="40").run_batch()
+    expire_before(tier, store_ms(log, 0, 130))
+    part = tier.entries("orders")[1].log
+    if is_gone:
+        tier.delete_object(part.key)
+    else:
+        tier.change_object(part.key, position=part.footer_start + 3)
+    with pytest.raises(OffsetOutOfRangeError, match=r"expired.*before they were read.*\[40, 100\)"):
+        MicroBatches(journal, tier.url).run_available()
+    MicroBatches(journal, tier.url, **QUIET, onCorruptFrame="skip").run_available()
+    assert places(journal.rows) == wanted(log, lambda row: row["queueOffset"] < 40 or row["queueOffset"] >= 200)
 
 
 def test_a_cut_in_front_of_the_stream_takes_nothing_from_it(tier: ColdTier) -> None:

@@ -17,10 +17,14 @@ from tests.spark.streaming.live_cluster import LiveCluster, bodies, live_cluster
 from tests.spark.streaming.micro_batches import Journal, MicroBatches
 from tests.spark.streaming.queries import by_queue
 from thermocline.client import MessageQueue, PullConsumer
+from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, OffsetOutOfRangeError, UnavailableError
+from thermocline.remoting.headers import SendMessageRequestHeader
+from thermocline.remoting.records import sys_flag as sys_flags
+from thermocline.remoting.request_code import RequestCode
 from thermocline.spark.reading.pruning_filters import SimpleFilter, filters_text
 from thermocline.spark.reading.read_plan import SegmentSlice
-from thermocline.spark.streaming.live_client import close_live_clients
+from thermocline.spark.streaming.live_client import LiveClient, close_live_clients
 from thermocline.spark.streaming.live_reader import LivePart
 
 LAZY = {"flushIntervalCommitLog": "600000"}
@@ -72,16 +76,20 @@ def test_a_batch_planned_live_and_again_after_sealing_gives_the_same_rows(cluste
     cluster.send("resealed", bodies(300, start=200))
     journal = Journal()
     columns = "topic,queueOffset,key,tag,value,timestamp,storeHost,properties"
-    first = stream(cluster, journal, "resealed", columns=columns)
+    options = {"columns": columns, "maxPartitionBytes": "20k"}
+    first = stream(cluster, journal, "resealed", **options)
     assert first.plan()
     assert kinds(first) == {SegmentSlice, LivePart}
-    rows = [row for partition in first.partitions() for row in first.read(partition)]
-    assert len(rows) == 500
+    rows = [first.read(partition) for partition in first.partitions()]
+    assert sum(map(len, rows)) == 500
+    assert len(rows) > 3
+    cluster.send("resealed", bodies(100, start=500, size_bytes=900))  # the size of the last records is another now
     cluster.seal("resealed")
-    second = MicroBatches(journal, cluster.cold_url, "resealed", columns=columns)
-    assert second.run_batch()
+    second = MicroBatches(journal, cluster.cold_url, "resealed", **options)
     assert kinds(second) == {SegmentSlice}
-    assert journal.rows == rows
+    assert [second.read(partition) for partition in second.partitions()] == rows
+    assert second.run_batch()
+    assert journal.rows == [row for task in rows for row in task]
 
 
 def test_nothing_is_read_that_is_not_flushed(tmp_path: Path) -> None:
@@ -193,6 +201,41 @@ def test_large_messages_come_in_small_rounds(cluster: LiveCluster) -> None:
     stream(cluster, journal, "large", maxBytesPerTrigger="4m").run_available()
     assert by_queue(journal.rows) == cluster.expected("large")
     assert len(journal.batches) >= 3
+
+
+def send_broken(cluster: LiveCluster, topic: str) -> None:
+    """Send a message whose flag says that its body is compressed, as any producer can."""
+    client = LiveClient((cluster.namesrv,))
+    header = SendMessageRequestHeader(producer_group="broken", topic=topic, queue_id=0, sys_flag=sys_flags.COMPRESSED)
+    command = RemotingCommand.request(RequestCode.SEND_MESSAGE, header, body=b"no zlib")
+    try:
+        answer = client.run(client.ask(client.run(client.address(topic, "broker-a")), command))
+    finally:
+        client.close()
+    assert answer.code == 0, answer.remark
+
+
+def test_a_body_that_does_not_decompress_is_left_out_live_and_cold(cluster: LiveCluster) -> None:
+    """Whatever the options said, a query failed at it until it was sealed; then its whole frame was left out."""
+    cluster.make_topic("broken", queues=1, broker="broker-a")
+    cluster.send("broken", bodies(40))
+    send_broken(cluster, "broken")
+    cluster.sent["broken", "broker-a", 0].append(b"no zlib")
+    cluster.send("broken", bodies(40, start=40))
+    sentence = r"body of a message does not decompress.*topic=broken queue=broker-a:0 .*queue_offset=40 "
+    for is_sealed in (False, True):
+        with pytest.raises(CorruptDataError, match=sentence):
+            stream(cluster, Journal(), "broken").run_available()
+        journal = Journal()
+        batches = stream(cluster, journal, "broken", onCorruptFrame="skip")
+        assert batches.plan()
+        assert kinds(batches) == {SegmentSlice if is_sealed else LivePart}
+        batches.run_available()
+        assert [row["queueOffset"] for row in journal.rows] == [*range(40), *range(41, 81)]
+        stored = Journal()
+        stream(cluster, stored, "broken", decompressBody="false").run_available()
+        assert len(stored.rows) == 81
+        cluster.seal("broken")
 
 
 def test_messages_that_expire_in_the_broker_are_reported_as_lost(cluster: LiveCluster) -> None:

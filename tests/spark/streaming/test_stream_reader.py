@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from tests.spark.cold_tier import ColdTier, directory_url, flights
 from tests.spark.streaming.live_cluster import LiveCluster, bodies, live_cluster
@@ -26,7 +27,8 @@ from thermocline.remoting.records.message_record import decode_record
 from thermocline.spark import read_stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +68,31 @@ def test_cold_history_comes_in_bounded_batches_and_goes_on_after_a_restart(
     assert sum(each["numInputRows"] for each in progress) == 100
     assert by_queue(sink_rows(tmp_path)) == log_bodies(log)
     assert sum(each["numInputRows"] for each in run_available(stream, tmp_path)) == 0
+
+
+def test_a_first_batch_that_failed_starts_where_the_query_began(spark_session: SparkSession, tmp_path: Path) -> None:
+    """Spark asks for the beginning anew: from `latest` on a busy topic it was behind the messages of that batch."""
+    tier = ColdTier(directory_url(tmp_path / "cold"))
+    log = flights("orders", 140, queue_count=1)
+    tier.seal(log)
+    found: list[int] = []
+    is_broken = True
+
+    def sink(batch: DataFrame, batch_id: int) -> None:
+        if is_broken:
+            raise ValueError(f"batch {batch_id} is not taken")
+        found.extend(row["queueOffset"] for row in batch.collect())
+
+    def start(starting_offsets: str) -> StreamingQuery:
+        writer = load_stream(spark_session, tier.url, startingOffsets=starting_offsets).writeStream
+        writer = writer.foreachBatch(sink).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        return writer.trigger(availableNow=True).start()
+
+    with pytest.raises(StreamingQueryException, match="batch 0 is not taken"):
+        start('{"orders": {"0": 100}}').awaitTermination(TIMEOUT_S)
+    is_broken = False
+    assert start("latest").awaitTermination(TIMEOUT_S)
+    assert found == list(range(100, 140))
 
 
 def test_cold_then_live_on_two_brokers_is_one_line(
@@ -151,8 +178,6 @@ def test_a_query_behind_the_time_to_live_stops_unless_an_option_lets_it_continue
     spark_session: SparkSession, cluster: LiveCluster, tmp_path: Path
 ) -> None:
     """What it had not read has expired, and is deleted from the bucket."""
-    from pyspark.errors import StreamingQueryException
-
     cluster.make_topic("behind", queues=1, broker="broker-a")
     cluster.send("behind", bodies(100))
     options = {"topic": "behind", "namesrvAddr": cluster.namesrv}

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, cast
 
+import pytest
+
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.async_producer import AsyncProducer
@@ -29,6 +31,30 @@ class Taker:
             SendResult(status=SendStatus.SEND_OK, message_id="", offset_message_id="", queue=QUEUE, queue_offset=-1)
             for _ in messages
         ]
+
+
+class Breaker(Taker):
+    """Fails at its second request in a way that no error of ours covers."""
+
+    async def send_batch(self, messages: Sequence[Message], **names: Any) -> list[SendResult]:
+        if self.requests:
+            raise RuntimeError("a bug")
+        return await super().send_batch(messages, **names)
+
+
+def test_a_last_request_that_fails_by_a_bug_is_no_success() -> None:
+    """Only one that a later request waited for was: messages were missing, and the task was done."""
+    message = Message("orders", b"x" * 1_000)
+    count = BATCH_BYTES // 1_000 + 10  # two requests
+
+    async def send() -> None:
+        sender = QueueSender(cast("AsyncProducer", Breaker()), batch_bytes=BATCH_BYTES, timeout_ms=1_000)
+        for _ in range(count):
+            await sender.add(message, QUEUE, is_bound=True)
+        await sender.finish()
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        asyncio.run(send())
 
 
 def test_requests_are_cut_by_the_bytes_of_texts() -> None:

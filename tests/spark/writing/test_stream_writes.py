@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.spark.cold_tier import ColdTier, directory_url, flights, rows_of
+from tests.spark.streaming.queries import TIMEOUT_S, load_stream
 from tests.spark.writing.conftest import WriteCluster
 from thermocline.client.admin.admin_client import AdminClient
 from thermocline.spark.writing.write_notes import NAMESPACE
+from thermocline.tiered.catalog.ledger_entry import LedgerChanges, SegmentOut
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,10 +73,15 @@ class Stream:
         )
 
     def forget_last_commit(self) -> None:
-        """As if the driver had died between the sink's commit and its own."""
-        commits = sorted((self._directory / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
-        commits[-1].unlink()
-        (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
+        """See the function."""
+        forget_last_commit(self._directory / "checkpoint")
+
+
+def forget_last_commit(checkpoint: Path) -> None:
+    """As if the driver had died between the sink's commit and its own."""
+    commits = sorted((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    commits[-1].unlink()
+    (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
 
 
 def lines(count: int) -> Counter[bytes]:
@@ -114,3 +122,31 @@ def test_a_repeated_micro_batch_stores_each_row_once(
     assert cluster.bodies("streamed") == lines(4_700)
     notes = [key for key in cluster.admin.list_kv(NAMESPACE) if key.startswith(query_id)]
     assert notes == [f"{query_id}.0"]
+
+
+def test_a_micro_batch_from_the_cold_tier_is_repeated_after_a_merge(
+    spark_session: SparkSession, cluster: WriteCluster, tmp_path: Path
+) -> None:
+    """Tasks were cut by segments: rows came to other tasks, which sent them again, and theirs failed for good."""
+    tier = ColdTier(directory_url(tmp_path / "cold"))
+    log = flights("orders", 400, queue_count=2)
+    tier.seal_in_pieces(log, 3)
+    topic = cluster.make_topic("copied")
+    stream = load_stream(spark_session, tier.url, columns="value", maxPartitionBytes="40k")
+
+    def run() -> None:
+        writer = stream.writeStream.format("thermocline").option("namesrvAddr", cluster.namesrv)
+        writer = writer.option("topic", topic).option("deduplicate", "true")
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(availableNow=True).start()
+        assert query.awaitTermination(TIMEOUT_S)
+
+    run()
+    sent = Counter(row["value"] for row in rows_of(log))
+    assert cluster.bodies(topic) == sent
+    forget_last_commit(tmp_path / "checkpoint")
+    old = tier.entries("orders")
+    tier.commit(LedgerChanges(segments_out=tuple(SegmentOut("orders", entry.segment_id) for entry in old)))
+    tier.seal(log)
+    run()
+    assert cluster.bodies(topic) == sent

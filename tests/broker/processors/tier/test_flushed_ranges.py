@@ -16,9 +16,12 @@ import pytest
 from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.pulling import TOPIC, Consumer, expire_local_files, messages
 from tests.broker.wire import Wire
+from thermocline.broker.processors.replica import SlaveProcessor
 from thermocline.broker.processors.tier.flushed_ranges import FlushedRangesProcessor
+from thermocline.client.answer import answer_error
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections.dispatcher import Dispatcher
+from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.response_code import ResponseCode
 
@@ -119,6 +122,17 @@ async def test_other_requests_are_served_between_many_queues(
     counting.cancel()
     assert len(json.loads(bytes(answer.body))["queues"]) == 8
     assert turns >= 4
+
+
+async def test_a_slave_refuses_so_that_streams_wait_for_a_master(broker: DataBroker) -> None:
+    """While it stands in for its master, a query took it for another cluster's, or for an older disk, and ended."""
+    Consumer(broker).send()
+    wire = Wire(Dispatcher([processor_of(broker)], before=(SlaveProcessor(),)))
+    command = RemotingCommand(code=PrivateRequestCode.FLUSHED_RANGES, opaque=1, ext_fields={"topic": TOPIC})
+    wire.receive(command.encode())
+    (answer,) = await wire.wait_commands()
+    assert answer.code == ResponseCode.SYSTEM_BUSY
+    assert isinstance(answer_error(answer.code, answer.remark, address="127.0.0.1:1"), UnavailableError)
 
 
 async def test_a_topic_that_is_not_there(broker: DataBroker) -> None:
