@@ -12,8 +12,10 @@ from tests.tiered.ledger_data import KEYS, commit_segment, open_writer
 from tests.tiered.sealing.test_seal_backlog import LocalStore
 from thermocline.broker.follower.follower_process import FollowerRole
 from thermocline.broker.follower.slave_process import SlaveRole
-from thermocline.broker.helpers import CatalogTable, FollowedTopics, HelperLink, HelperRequestCode
+from thermocline.broker.helpers import CatalogTable, FollowedTopics, HelperLink, HelperRequestCode, TierReportReply
+from thermocline.remoting.command import RemotingCommand
 from thermocline.tiered.budgets.tier_config import TierConfig
+from thermocline.tiered.ledger import open_catalog
 from thermocline.tiered.reading import ColdReader
 from thermocline.tiered.sealing.seal_backlog import SealPolicy
 from thermocline.tiered.stores.memory import MemoryObjectStore
@@ -52,6 +54,18 @@ async def test_history_is_served_without_a_state_that_can_be_read() -> None:
     bucket, link, role = await damaged_state(), Link(), FollowerRole()
     assert await role._catch_up(cast("HelperLink", link), bucket, KEYS, NO_READS)
     assert (link.topics, link.ends) == (["orders"], {"orders": 7})
+
+
+async def test_a_report_has_the_version_that_is_read() -> None:
+    bucket, role = await damaged_state(), FollowerRole()
+
+    def version() -> int:
+        answer = role._report(RemotingCommand.request(HelperRequestCode.TIER_REPORT))
+        return msgspec.msgpack.decode(answer.body, type=TierReportReply).version
+
+    assert version() == -1, "nothing is read yet"
+    assert await role._catch_up(cast("HelperLink", Link()), bucket, KEYS, NO_READS)
+    assert version() == (await open_catalog(bucket, KEYS)).version > 0
 
 
 async def test_a_slave_reads_no_state(tmp_path: Path) -> None:

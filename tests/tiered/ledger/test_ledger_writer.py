@@ -24,7 +24,7 @@ from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.catalog.ledger_entry import CatalogSettings, LedgerChanges, SegmentOut, TopicChange, TopicDelete
 from thermocline.tiered.garbage.garbage import GarbageCollector
 from thermocline.tiered.ledger.checkpoint import load_head_if_good
-from thermocline.tiered.ledger.ledger_reader import LedgerReader, open_catalog, read_hint
+from thermocline.tiered.ledger.ledger_reader import HeadHint, LedgerReader, open_catalog, read_hint, write_hint
 from thermocline.tiered.ledger.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.objects.errors import EarlierCommitUnsettledError, ForeignLedgerError, LedgerCorruptError
 from thermocline.tiered.segments.segment_format import SegmentId
@@ -421,6 +421,15 @@ async def test_a_missing_or_wrong_hint_costs_one_listing() -> None:
         assert metered.counters.since(before).requests[Verb.LIST] == 1
     await store.put(KEYS.head_hint, b'{"version":0,"checkpoint":0}')
     assert (await open_catalog(metered, KEYS)).topics == writer.catalog.topics
+
+
+async def test_a_hint_with_another_number_than_was_written_does_not_count() -> None:
+    store = MemoryObjectStore()
+    await write_hint(store, KEYS, HeadHint(version=7, checkpoint=4))
+    hint = await store.get(KEYS.head_hint)
+    assert await read_hint(store, KEYS) == HeadHint(version=7, checkpoint=4)
+    await store.put(KEYS.head_hint, hint.replace(b"7", b"8", 1))
+    assert await read_hint(store, KEYS) is None
 
 
 async def test_a_hint_to_a_checkpoint_without_its_bucket_is_passed_over() -> None:

@@ -90,6 +90,20 @@ async def test_a_holder_gives_way_to_those_that_wait() -> None:
     assert (budget.used_bytes, budget.waiting_count) == (0, 0)
 
 
+async def test_a_holder_that_gives_way_comes_behind_all_that_wait() -> None:
+    budget, order, release = ByteBudget(10), [], asyncio.Event()
+    async with budget.hold(5):
+        tasks = [asyncio.create_task(hold(budget, size, order, release)) for size in (8, 9)]
+        await turns()
+        giving = asyncio.create_task(budget.give_way(5))
+        giving.add_done_callback(lambda _: order.append(5))
+        await turns()
+        release.set()
+        await giving
+    await asyncio.gather(*tasks)
+    assert order == [8, 9, 5]
+
+
 async def test_who_is_cancelled_while_it_gives_way_holds_its_share_to_the_end() -> None:
     budget, order, release = ByteBudget(10), [], asyncio.Event()
     async with budget.hold(5):
