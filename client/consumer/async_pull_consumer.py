@@ -26,7 +26,7 @@ from typing import Any, Self
 
 from thermocline.client.busy_retry import BusyPauses
 from thermocline.client.close_once import CloseOnce
-from thermocline.client.consumer.consumer_calls import ConsumerCalls, PullStatus
+from thermocline.client.consumer.consumer_calls import ConsumerCalls, PullResult, PullStatus
 from thermocline.client.consumer.consumer_owner import ConsumerOwner
 from thermocline.client.consumer.flow_control import FlowControl, FlowLimits
 from thermocline.client.consumer.offset_store import LocalOffsetStore, OffsetStore, RemoteOffsetStore
@@ -474,8 +474,8 @@ class AsyncPullConsumer(PullConsumerOptions):
             if generation != pulled.generation:
                 continue
             if result.status is PullStatus.OFFSET_ILLEGAL:
-                logger.warning("offset corrected by the broker queue=%s next=%d", queue, result.next_begin_offset)
-                pulled.seek(result.next_begin_offset)
+                _correct_offset(pulled, result)
+                parts.flow.changed()
                 continue
             pulled.put(result.messages, next_offset=result.next_begin_offset)
             if result.messages:
@@ -538,6 +538,18 @@ class AsyncPullConsumer(PullConsumerOptions):
         if self._parts is None or self._closed:
             raise ClosedError("the consumer is not started, or is closed")
         return self._parts
+
+
+def _correct_offset(pulled: PulledQueue, result: PullResult) -> None:
+    """Go on where the broker says; what waits is given all the same, unless an operator has reset the group."""
+    asked, offset = pulled.next_pull_offset, result.next_begin_offset
+    logger.warning("offset corrected by the broker queue=%s asked=%d next=%d", pulled.queue, asked, offset)
+    if result.has_expired(asked):
+        pulled.skip_to(offset)
+    elif result.is_past_end(asked):
+        pulled.cut(offset)
+    else:
+        pulled.seek(offset)
 
 
 class _Parts:

@@ -87,6 +87,23 @@ class PulledQueue:
         self.committable = offset
         self.generation += 1
 
+    def skip_to(self, offset: int) -> None:
+        """Pull from `offset` on; what waits is handed out all the same."""
+        assert offset >= self.next_pull_offset
+        self.next_pull_offset = offset
+
+    def cut(self, end: int) -> None:
+        """The queue ends at `end` now: forget what waits from there on; none of it counts as consumed.
+
+        Other messages will have these offsets.
+        """
+        while self._buffer and self._buffer[-1].queue_offset >= end:
+            message = self._buffer.pop()
+            self.cached_count -= 1
+            self.cached_bytes -= message.record.size_bytes
+        self.next_pull_offset = end
+        self.committable = min(self.committable, end)
+
     def info(self) -> ProcessQueueInfo:
         """How it is, for operators."""
         return ProcessQueueInfo(
