@@ -12,9 +12,11 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import AsyncIterable, Coroutine, Iterable, Sequence
+from typing import Any
 
 from thermocline.client.blocking import BlockingHalf, blocking
+from thermocline.client.item_feed import ItemFeed
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.options import option_values
@@ -77,13 +79,16 @@ class Producer(ProducerOptions, BlockingHalf[AsyncProducer]):
         Waits while `in_flight_max` sends are under way, so that a fast caller cannot fill the memory.
 
         Raises:
-            InvalidRequestError: The message, its topic or its queue is impossible.
+            InvalidRequestError: The message, its topic or its queue is impossible; or a callback would have to wait.
             ClosedError: The producer is not started, or closed.
         """
         prepared = draft(message, self)
         future: concurrent.futures.Future[SendResult] = concurrent.futures.Future()
         future.set_running_or_notify_cancel()  # what is on its way cannot be called back
-        self._room.acquire()
+        self._loop.check_process()  # first: in a copy no room comes back
+        if not self._room.acquire(blocking=False):
+            self._loop.check_may_wait()
+            self._room.acquire()
 
         def done(outcome: SendResult | MQError) -> None:
             self._room.release()
@@ -131,15 +136,37 @@ class Producer(ProducerOptions, BlockingHalf[AsyncProducer]):
     ) -> list[SendResult]:
         """Send messages with up to `window` under way and return their results in order; see `AsyncProducer`.
 
-        The iterable is consumed on the background thread.
+        The calling thread reads the iterable, which may wait for more: what it gave is sent meanwhile. Its exception is
+        raised once the sends under way have their outcomes.
 
         Raises:
             SendManyError: Some were not sent; it holds every outcome.
             ClosedError: The producer is not started, or closed.
         """
-        return self._loop.run(
-            self._inner.send_many(messages, window=window, selector=selector, argument=argument, timeout_ms=timeout_ms)
-        )
+
+        def sending(messages: Iterable[Message] | AsyncIterable[Message]) -> Coroutine[Any, Any, list[SendResult]]:
+            return self._inner.send_many(
+                messages, window=window, selector=selector, argument=argument, timeout_ms=timeout_ms
+            )
+
+        if isinstance(messages, Sequence):
+            return self._loop.run(sending(messages))  # all are there, and nothing waits for them
+        feed: ItemFeed[Message] = ItemFeed(self._loop, count_max=max(1, window))
+        begun = self._loop.begin(sending(feed))
+        begun.add_done_callback(lambda _: feed.close())
+        try:
+            for message in messages:
+                if not feed.put(message):
+                    break
+        except Exception:
+            feed.end()
+            concurrent.futures.wait([begun])
+            raise
+        except BaseException:
+            begun.cancel()
+            raise
+        feed.end()
+        return self._loop.wait_for(begun)
 
     send_one_way = blocking(AsyncProducer.send_one_way)
     send_batch = blocking(AsyncProducer.send_batch)
