@@ -340,6 +340,16 @@ def test_a_callback_that_would_have_to_wait_for_room_gets_an_error(broker: FakeB
     assert len(broker.messages("orders")) == 2
 
 
+def test_threads_wait_while_many_bytes_are_under_way(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The count alone was bounded: 1024 messages of 4 MiB."""
+    monkeypatch.setattr("thermocline.client.producer.producer.IN_FLIGHT_BYTES_MAX", 2_000)
+    broker.stay_silent(RequestCode.SEND_MESSAGE_V2, times=2)
+    with Producer(namesrv=broker.namesrv_address) as producer:
+        held = [producer.send_async(Message("orders", bytes(1_000))) for _ in range(2)]
+        producer.send(Message("orders", b"x"), timeout_ms=60_000)
+        assert all(one.done() for one in held), "the third one waited for room"
+
+
 def test_a_copy_of_a_full_producer_refuses_sends(broker: FakeBroker) -> None:
     """It waited for room that only the process that was forked gets."""
     broker.stay_silent(RequestCode.SEND_MESSAGE_V2)
