@@ -484,13 +484,14 @@ class AsyncPullConsumer(PullConsumerOptions):
     def _take_arrived(self, count_max: int) -> list[ReceivedMessage]:
         """Take waiting messages of one queue; the queues take turns."""
         for queue, pulled in list(self._table.items()):
-            if pulled.is_paused or not pulled.cached_count:
+            if pulled.is_paused or not pulled.held.cached_count:
                 continue
-            before = pulled.cached_count
+            before = pulled.held.cached_count
             messages = pulled.hand_out(count_max)
             self._table[queue] = self._table.pop(queue)  # to the end of the round
             # Waiting pull loops look for room once a pull's worth of messages, not for each one of a loop over them.
-            if not pulled.cached_count or before // self.pull_batch_size != pulled.cached_count // self.pull_batch_size:
+            left = pulled.held.cached_count
+            if not left or before // self.pull_batch_size != left // self.pull_batch_size:
                 self._running().flow.changed()
             return messages
         return []
