@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -269,6 +269,13 @@ class AsyncPullConsumer(PullConsumerOptions):
             except TimeoutError:
                 return []
             self._running()
+
+    def take_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Give the messages of one poll again: its caller has gone without them."""
+        pulled = self._table.get(messages[0].queue) if messages else None
+        if pulled is not None:
+            pulled.take_back(messages)
+            self._arrived.set()
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Give message after message, until the consumer is closed. Each is polled alone: see `poll` for commits."""

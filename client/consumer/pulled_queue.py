@@ -71,6 +71,13 @@ class PulledQueue:
         self.held.count_in(-len(taken), -sum(message.record.size_bytes for message in taken))
         return taken
 
+    def take_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Hand these out again, the last ones that were handed out; nothing where the queue has moved back since."""
+        if messages[-1].queue_offset < self.position:
+            self._buffer.extendleft(reversed(messages))
+            self.held.count_in(len(messages), sum(message.record.size_bytes for message in messages))
+            self.committable = min(self.committable, messages[0].queue_offset)
+
     def mark_consumed(self) -> None:
         """What was handed out is consumed."""
         self.committable = self.position
