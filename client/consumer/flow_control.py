@@ -12,36 +12,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["FlowControl", "FlowLimits", "HeldMessages", "HeldQueue"]
+from thermocline.client.consumer.dispatch.held_messages import HeldMessages, HeldTotal
 
-
-@dataclass(slots=True)
-class HeldTotal:
-    """Messages that some queues hold together, and their size."""
-
-    count: int = 0
-    size_bytes: int = 0
-
-
-class HeldMessages:
-    """What one queue holds; counted for a flow control, too, while that counts the queue."""
-
-    __slots__ = ("cached_bytes", "cached_count", "total")
-
-    def __init__(self) -> None:
-        self.cached_count = 0
-        """Messages held."""
-        self.cached_bytes = 0
-        """Their size."""
-        self.total: HeldTotal | None = None
-
-    def count_in(self, count: int, size_bytes: int) -> None:
-        """It holds so many messages and bytes more; less, where they are negative."""
-        self.cached_count += count
-        self.cached_bytes += size_bytes
-        if self.total is not None:
-            self.total.count += count
-            self.total.size_bytes += size_bytes
+__all__ = ["FlowControl", "FlowLimits", "HeldQueue"]
 
 
 class HeldQueue(Protocol):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from thermocline.client.consumer.flow_control import HeldMessages
+from thermocline.client.consumer.dispatch.held_messages import HeldMessages
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from thermocline.client.consumer.flow_control import FlowControl, FlowLimits, HeldMessages
+from thermocline.client.consumer.dispatch.held_messages import HeldMessages
+from thermocline.client.consumer.flow_control import FlowControl, FlowLimits
 
 QUEUES = 50
 

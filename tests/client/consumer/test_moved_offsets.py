@@ -157,4 +157,5 @@ def test_a_push_consumer_consumes_what_it_holds(
         seen.set()
         last = int(wanted[-1]) + 1
         broker.wait_until(lambda: broker.committed_offset(GROUP, TOPIC, 0) == last and set(found) >= set(wanted))
-    assert list(dict.fromkeys(found)) == wanted
+    # It may have consumed more of what it held, before it heard that this is gone at the broker.
+    assert [body for body in dict.fromkeys(found) if body in wanted] == wanted
