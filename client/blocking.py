@@ -73,14 +73,25 @@ class BackgroundLoop:
             ClosedError: The loop does not run, ends meanwhile, or runs in the process that this one was forked from.
             InvalidRequestError: Called from the loop's own thread.
         """
+        return self.wait_for(self.begin(coroutine))
+
+    def begin(self, coroutine: Coroutine[Any, Any, R]) -> concurrent.futures.Future[R]:
+        """Start the coroutine on the loop, for a caller that waits with `wait_for`; errors of `run`."""
         try:
             self.check_may_wait()
-            self._check_process()
+            self.check_process()
             with self._lock:  # so that `close` comes before the coroutine is taken, or after
-                future = asyncio.run_coroutine_threadsafe(coroutine, self._running_loop())
+                return asyncio.run_coroutine_threadsafe(coroutine, self._running_loop())
         except MQError:
             coroutine.close()
             raise
+
+    def wait_for(self, future: concurrent.futures.Future[R]) -> R:
+        """Wait for what was begun; an interrupt of the waiting thread cancels it.
+
+        Raises:
+            ClosedError: The loop has ended meanwhile.
+        """
         try:
             return future.result()
         except concurrent.futures.CancelledError as error:
@@ -104,7 +115,7 @@ class BackgroundLoop:
         Raises:
             ClosedError: As `run`.
         """
-        self._check_process()
+        self.check_process()
         with self._lock:
             loop = self._running_loop()
             self._posted.append((callback, args))
@@ -128,8 +139,12 @@ class BackgroundLoop:
             raise ClosedError("the client is not started, or is closed")
         return self._loop
 
-    def _check_process(self) -> None:
-        """Refuse a client that a fork has copied: its thread is not there, so a call would wait for ever."""
+    def check_process(self) -> None:
+        """Pass in the process that started the loop.
+
+        Raises:
+            ClosedError: A fork has copied it: its thread is not there, so a call would wait for ever.
+        """
         if self._thread is not None and self._process_id != os.getpid():
             raise ClosedError("the client was started before a fork; each process starts its own")
 

@@ -13,6 +13,7 @@ from thermocline.cli.common.daemon_options import (
     parse_settings,
     print_line,
     proxy_options,
+    runs_daemon,
 )
 
 __all__ = ["broker"]
@@ -78,7 +79,7 @@ def broker(
     Example:
       thermocline broker --data ./store --namesrv 127.0.0.1:9876 --cold file:///var/lib/thermocline/cold
     """
-    if context.invoked_subcommand is not None:
+    if not runs_daemon(context):
         return
     from thermocline.broker.main import BrokerArguments, run
 

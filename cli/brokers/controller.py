@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from thermocline.cli.brokers.controller_administration import clean, config, elect, status
-from thermocline.cli.common.daemon_options import log_level_option, parse_settings, print_line
+from thermocline.cli.common.daemon_options import log_level_option, parse_settings, print_line, runs_daemon
 
 __all__ = ["controller"]
 
@@ -45,7 +45,7 @@ def controller(
     Example:
       thermocline controller --data ./controller --peers n0-127.0.0.1:9878 --id n0
     """
-    if context.invoked_subcommand is not None:
+    if not runs_daemon(context):
         return
     from thermocline.broker.process import configure_logging
     from thermocline.controller.main import load_config, main, state_paths

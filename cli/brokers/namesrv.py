@@ -9,7 +9,13 @@ from pathlib import Path
 import click
 
 from thermocline.cli.brokers.namesrv_administration import add_write_perm, config, kv, wipe_write_perm
-from thermocline.cli.common.daemon_options import log_level_option, parse_listen, parse_settings, print_line
+from thermocline.cli.common.daemon_options import (
+    log_level_option,
+    parse_listen,
+    parse_settings,
+    print_line,
+    runs_daemon,
+)
 
 __all__ = ["namesrv"]
 
@@ -49,7 +55,7 @@ def namesrv(
     Example:
       thermocline namesrv --listen 0.0.0.0:9876
     """
-    if context.invoked_subcommand is not None:
+    if not runs_daemon(context):
         return
     from thermocline.broker.process import configure_logging
     from thermocline.namesrv.main import load_config, main, state_paths

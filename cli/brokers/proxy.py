@@ -9,7 +9,13 @@ import click
 
 from thermocline.cli.brokers.proxy_clients import clients
 from thermocline.cli.brokers.proxy_rules import rules
-from thermocline.cli.common.daemon_options import log_level_option, parse_listen, parse_settings, print_line
+from thermocline.cli.common.daemon_options import (
+    log_level_option,
+    parse_listen,
+    parse_settings,
+    print_line,
+    runs_daemon,
+)
 
 __all__ = ["proxy"]
 
@@ -41,7 +47,7 @@ def proxy(
     Example:
       thermocline proxy --namesrv 127.0.0.1:9876
     """
-    if context.invoked_subcommand is not None:
+    if not runs_daemon(context):
         return
     from thermocline.broker.process import configure_logging, run
     from thermocline.proxy.main import load_config

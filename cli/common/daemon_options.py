@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from thermocline.broker.process import LEVELS
 from thermocline.cli.common.output import discard_stdout
@@ -20,6 +21,7 @@ __all__ = [
     "parse_settings",
     "print_line",
     "proxy_options",
+    "runs_daemon",
 ]
 
 logger = logging.getLogger(__name__)
@@ -62,6 +64,23 @@ def merged_proxy_flags(has_proxy: bool, config_path: str | None) -> dict[str, st
     """Return the first two of them as settings of the broker."""
     flags = {"mergedProxyEnable": "true"} if has_proxy else {}
     return flags if config_path is None else flags | {"mergedProxyConfigPath": str(Path(config_path).resolve())}
+
+
+def runs_daemon(context: click.Context) -> bool:
+    """Whether a group's command runs its daemon: there is no subcommand.
+
+    Raises:
+        click.UsageError: There is one, and an option of the daemon in front of it, which would have no effect.
+    """
+    if context.invoked_subcommand is None:
+        return True
+    for parameter in context.command.params:
+        if context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"{parameter.opts[0]} is an option of running a {context.info_name}: options of"
+                f" {context.invoked_subcommand} come behind it."
+            )
+    return False
 
 
 def parse_listen(option: str, text: str) -> tuple[str, int]:

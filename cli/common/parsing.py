@@ -51,7 +51,10 @@ class Duration(NumberType):
 
 
 class Time(NumberType):
-    """`earliest`, `latest`, `now`, an ISO time, or milliseconds since 1970: becomes milliseconds, latest -1."""
+    """`earliest`, `latest`, `now`, an ISO time, or milliseconds since 1970: becomes milliseconds, latest -1.
+
+    A time before 1970 is `earliest`: brokers take each negative number for `latest`.
+    """
 
     name = "time"
 
@@ -66,7 +69,7 @@ class Time(NumberType):
         if _MILLISECONDS.fullmatch(text) and int(text) <= LONG_MAX:
             return int(text)
         try:
-            return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
+            return max(0, int(datetime.fromisoformat(text).astimezone().timestamp() * 1000))
         except (ValueError, OverflowError):
             self.fail(f"{value!r} is no time; write earliest, latest, 2026-05-01T12:00 or milliseconds.", param, ctx)
 

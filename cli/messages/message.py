@@ -77,17 +77,20 @@ def send(
     bodies = [os.fsencode(body)] if body is not None else _lines(file)
 
     def messages() -> Iterator[Message]:
-        for one in bodies:
-            yield Message(
-                topic,
-                one,
-                tags=tag,
-                keys=keys,
-                sharding_key=sharding_key,
-                properties=pairs,
-                delay_ms=delay_ms or 0,
-                deliver_at_ms=deliver_at_ms,
-            )
+        try:
+            for one in bodies:
+                yield Message(
+                    topic,
+                    one,
+                    tags=tag,
+                    keys=keys,
+                    sharding_key=sharding_key,
+                    properties=pairs,
+                    delay_ms=delay_ms or 0,
+                    deliver_at_ms=deliver_at_ms,
+                )
+        except KeyboardInterrupt:  # while the next line was waited for: those before it are shown
+            app.output.add_failures([Failure(sentence="interrupted", error="interrupted")])
 
     with app.open_producer(group=group) as producer, app.output.progress() as progress:
         task = progress.add_task("sending", total=None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -14,7 +16,7 @@ from thermocline.client.topic_route import MASTER_ID, BrokerAddress
 from thermocline.remoting.bodies import ConsumerData
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections import Connection
-from thermocline.remoting.errors import ClosedError, ObjectNotFoundError, UnsupportedRequestError
+from thermocline.remoting.errors import ClosedError, ObjectNotFoundError, UnavailableError, UnsupportedRequestError
 from thermocline.remoting.request_code import RequestCode
 
 __all__ = ["AdminBase"]
@@ -23,6 +25,11 @@ T = TypeVar("T")
 
 ALIVE_AFTER_MS = 500
 """A slow call that has not been answered by then is watched."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MasterlessBroker(BrokerAddress):
+    """A broker name that has no master now; the address is that of its first replica."""
 
 
 class AdminBase(ClientOptions):
@@ -71,16 +78,15 @@ class AdminBase(ClientOptions):
     async def _masters(self, *, cluster: str | None = None, broker: str | None = None) -> list[BrokerAddress]:
         """Return the masters of all clusters, of one, or one by its name; or the broker at an address, whatever its id.
 
+        A name that has no master now is a `MasterlessBroker`.
+
         Raises:
             ObjectNotFoundError: There is none.
             UnavailableError: No NameServer answers.
         """
-        found = [
-            one
-            for one in await self._brokers()
-            if (one.broker_id == MASTER_ID or one.address == broker)
-            and cluster in (None, one.cluster)
-            and broker in (None, one.broker_name, one.address)
+        brokers = [one for one in await self._brokers() if cluster in (None, one.cluster)]
+        found = [one for one in brokers if broker is not None and one.address == broker] or [
+            one for one in _masters_of(brokers) if broker in (None, one.broker_name)
         ]
         if not found:
             wanted = {"cluster": cluster, "broker": broker}
@@ -88,23 +94,33 @@ class AdminBase(ClientOptions):
         return found
 
     async def _topic_masters(self, topic: str) -> list[BrokerAddress]:
-        """Return the masters that have a topic.
+        """Return the masters that have a topic; a name that has no master now is a `MasterlessBroker`.
 
         Raises:
             TopicNotFoundError: No live broker has it.
             UnavailableError: No NameServer answers.
         """
-        route = await self._running().routes.refresh(topic)
-        return [one for one in route.brokers if one.broker_id == MASTER_ID]
+        return _masters_of((await self._running().routes.refresh(topic)).brokers)
 
     async def _ask_each(
-        self, brokers: Iterable[BrokerAddress], ask: Callable[[BrokerAddress], Awaitable[T]]
+        self,
+        brokers: Iterable[BrokerAddress],
+        ask: Callable[[BrokerAddress], Awaitable[T]],
+        *,
+        takes_replicas: bool = False,
     ) -> Answers[BrokerAddress, T]:
         """Ask brokers side by side; every method that asks more than one does it by this.
 
         `ask` makes one broker's requests, one after another. See client/fan_out.py for what becomes of the answers.
+        A name that has no master now has failed; with `takes_replicas` its first replica is asked.
         """
-        return await ask_each(brokers, ask)
+
+        async def ask_master(broker: BrokerAddress) -> T:
+            if isinstance(broker, MasterlessBroker) and not takes_replicas:
+                raise UnavailableError("the broker has no master now")
+            return await ask(broker)
+
+        return await ask_each(brokers, ask_master)
 
     async def _ask_one(self, broker: str, ask: Callable[[BrokerAddress], Awaitable[T]]) -> T:
         """Ask the master with this name or address.
@@ -115,7 +131,7 @@ class AdminBase(ClientOptions):
         """
         # One address may be registered by two names: a broker that has a new one since its host was restarted.
         master = (await self._masters(broker=broker))[0]
-        answers: Answers[BrokerAddress, T] = await ask_each([master], ask)
+        answers: Answers[BrokerAddress, T] = await self._ask_each([master], ask)
         answers.require_all()
         return answers.by_peer[master]
 
@@ -150,6 +166,18 @@ class AdminBase(ClientOptions):
         finally:
             sign.cancel()
             await asyncio.gather(sign, return_exceptions=True)
+
+
+def _masters_of(brokers: Iterable[BrokerAddress]) -> list[BrokerAddress]:
+    """The masters, and a `MasterlessBroker` for each name that has none; `brokers`: by name and id."""
+    masters: list[BrokerAddress] = []
+    for name, of_name in itertools.groupby(brokers, key=lambda one: one.broker_name):
+        replicas = list(of_name)
+        first = replicas[0]
+        masters += [one for one in replicas if one.broker_id == MASTER_ID] or [
+            MasterlessBroker(cluster=first.cluster, broker_name=name, broker_id=first.broker_id, address=first.address)
+        ]
+    return masters
 
 
 class _Owner:

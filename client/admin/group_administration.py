@@ -168,7 +168,7 @@ class GroupAdministration(AdminBase):
         Raises:
             PartialResultError: Some brokers failed; `result` has the groups of the others.
         """
-        answers = await self._ask_each(await self._masters(cluster=cluster), self._group_table)
+        answers = await self._ask_each(await self._masters(cluster=cluster), self._group_table, takes_replicas=True)
         names = {name for table in answers.values() for name in table}
         return answers.whole(sorted(name for name in names if include_system or not is_system_group(name)))
 
@@ -181,7 +181,9 @@ class GroupAdministration(AdminBase):
             GroupNotFoundError: No broker has it.
             PartialResultError: Some brokers failed.
         """
-        answers = await self._ask_each(await self._masters(), lambda master: self._group_at(master, group))
+        answers = await self._ask_each(
+            await self._masters(), lambda master: self._group_at(master, group), takes_replicas=True
+        )
         configs = {name: config for name, config in answers.by_name().items() if config is not None}
         answers.whole(configs)
         if not configs:
@@ -196,7 +198,7 @@ class GroupAdministration(AdminBase):
             PartialResultError: Some brokers failed; `result` has the queues of the others.
         """
         answers = await self._ask_each(
-            await self._masters(), lambda master: self._consume_stats(master, group, topic=topic)
+            await self._masters(), lambda master: self._consume_stats(master, group, topic=topic), takes_replicas=True
         )
         return answers.whole(sorted((one for each in answers.values() for one in each), key=lambda one: one.queue))
 

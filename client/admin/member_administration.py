@@ -43,7 +43,9 @@ class MemberAdministration(AdminBase):
             ConsumerOfflineError: None is connected.
             PartialResultError: Some brokers failed; `result` has the members that the others know.
         """
-        answers = await self._ask_each(await self._masters(), lambda master: self._members_at(master, group))
+        answers = await self._ask_each(
+            await self._masters(), lambda master: self._members_at(master, group), takes_replicas=True
+        )
         merged: ConsumerConnection | None = None
         seen: set[str] = set()
         for found in answers.values():

@@ -120,7 +120,7 @@ class MessageLookup(AdminBase):
         masters = await self._topic_masters(topic)
         wanted = wanted_by_unique_key(topic, message_id)
         # First, as it costs one lookup.
-        answers = await self._ask_each(masters, lambda master: self._query_at(master, wanted))
+        answers = await self._ask_each(masters, lambda master: self._query_at(master, wanted), takes_replicas=True)
         found = _by_store_time(answers.values())
         if found:
             return answers.whole(found)
@@ -276,7 +276,7 @@ class MessageLookup(AdminBase):
         return timestamp_ms if timestamp_ms >= 0 else None
 
     async def _query(self, wanted: WantedMessages, masters: Iterable[BrokerAddress]) -> list[ReceivedMessage]:
-        answers = await self._ask_each(masters, lambda master: self._query_at(master, wanted))
+        answers = await self._ask_each(masters, lambda master: self._query_at(master, wanted), takes_replicas=True)
         return answers.whole(_by_store_time(answers.values()))
 
     async def _query_at(self, master: BrokerAddress, wanted: WantedMessages) -> list[ReceivedMessage]:

@@ -183,7 +183,9 @@ class TopicAdministration(AdminBase):
             TopicNotFoundError: No broker has it.
             PartialResultError: Some brokers failed.
         """
-        answers = await self._ask_each(await self._topic_masters(topic), lambda master: self._config_at(master, topic))
+        answers = await self._ask_each(
+            await self._topic_masters(topic), lambda master: self._config_at(master, topic), takes_replicas=True
+        )
         return answers.whole(answers.by_name())
 
     async def topic_route(self, topic: str) -> TopicRoute:
@@ -216,7 +218,7 @@ class TopicAdministration(AdminBase):
                 for queue, offsets in TopicStatsTable.decode(answer.body).offset_table.items()
             ]
 
-        answers = await self._ask_each(await self._topic_masters(topic), ask)
+        answers = await self._ask_each(await self._topic_masters(topic), ask, takes_replicas=True)
         return answers.whole(sorted((one for each in answers.values() for one in each), key=lambda one: one.queue))
 
     async def topic_consumers(self, topic: str) -> list[str]:
@@ -232,7 +234,7 @@ class TopicAdministration(AdminBase):
             answer = await self._running().call(master.address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
             return list(GroupList.decode(answer.body).group_list)
 
-        answers = await self._ask_each(await self._topic_masters(topic), ask)
+        answers = await self._ask_each(await self._topic_masters(topic), ask, takes_replicas=True)
         return answers.whole(sorted({group for groups in answers.values() for group in groups}))
 
     async def _config_at(self, master: BrokerAddress, topic: str) -> TopicConfig:

@@ -28,7 +28,7 @@ import uuid
 from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from thermocline.client.busy_retry import retry_while_busy
 from thermocline.client.close_once import CloseOnce
@@ -67,8 +67,8 @@ class AsyncPopConsumer(PopConsumerOptions):
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._session: ClientSession | None = None
         self._calls: PopCalls | None = None
-        self._arrived: deque[PoppedMessage] = deque()
-        self._polls: dict[Place, asyncio.Task[list[PoppedMessage]]] = {}
+        self._arrived: deque[_Arrived] = deque()
+        self._polls: dict[Place, asyncio.Task[list[_Arrived]]] = {}
         self._attempts: dict[Place, str] = {}
         self._turn = 0
         self._closed = False
@@ -253,7 +253,7 @@ class AsyncPopConsumer(PopConsumerOptions):
         session = self._running()[0]
         places: list[Place] = []
         failure: MQError | None = None
-        for topic in self._subscriptions:
+        for topic in list(self._subscriptions):
             try:
                 route = await session.routes.get(topic)
             except MQError as error:
@@ -266,22 +266,22 @@ class AsyncPopConsumer(PopConsumerOptions):
 
     def _take_arrived(self, count_max: int) -> list[PoppedMessage]:
         """Return messages that arrived, without those whose invisible time is over or whose topic was unsubscribed."""
-        now_ms = wall_clock_ms()
+        now_s = asyncio.get_running_loop().time()
         taken: list[PoppedMessage] = []
         while self._arrived and len(taken) < count_max:
-            message = self._arrived.popleft()
-            if message.visible_at_ms > now_ms and message.topic in self._subscriptions:
-                taken.append(message)
+            arrived = self._arrived.popleft()
+            if arrived.until_s > now_s and arrived.message.topic in self._subscriptions:
+                taken.append(arrived.message)
         return taken
 
     def _begin_poll(
         self, place: Place, count_max: int, invisible_ms: int, await_ms: int
-    ) -> asyncio.Task[list[PoppedMessage]]:
+    ) -> asyncio.Task[list[_Arrived]]:
         poll = asyncio.get_running_loop().create_task(self._pop(place, count_max, invisible_ms, await_ms))
         self._polls[place] = poll
         return poll
 
-    async def _try(self, poll: asyncio.Task[list[PoppedMessage]]) -> None:
+    async def _try(self, poll: asyncio.Task[list[_Arrived]]) -> None:
         """Give a poll that does not wait for messages a moment. It stays open if its broker has not answered by then:
         other brokers are polled meanwhile, and it is not polled again before."""
         await asyncio.wait({poll}, timeout=LATE_MS / 1_000)
@@ -289,7 +289,7 @@ class AsyncPopConsumer(PopConsumerOptions):
         if poll.done():
             self._collect([poll])
 
-    def _collect(self, done: Iterable[asyncio.Task[list[PoppedMessage]]]) -> MQError | None:
+    def _collect(self, done: Iterable[asyncio.Task[list[_Arrived]]]) -> MQError | None:
         """Take the messages of polls that are done; the last failure of one."""
         failure: MQError | None = None
         ended = set(done)
@@ -310,7 +310,7 @@ class AsyncPopConsumer(PopConsumerOptions):
         if self._session is not None:
             self._session.routes.refresh_soon(topic)  # another broker may be the master since
 
-    async def _pop(self, place: Place, count_max: int, invisible_ms: int, await_ms: int) -> list[PoppedMessage]:
+    async def _pop(self, place: Place, count_max: int, invisible_ms: int, await_ms: int) -> list[_Arrived]:
         topic, broker_name = place
         subscription = self._subscriptions.get(topic)
         if subscription is None:
@@ -334,7 +334,8 @@ class AsyncPopConsumer(PopConsumerOptions):
         messages = await retry_while_busy(ask, timeout_ms=await_ms)
         # The next POP has a new attempt id; a retry after a lost answer has repeated the old one.
         self._attempts.pop(place, None)
-        return messages
+        now_s = asyncio.get_running_loop().time()
+        return [_Arrived(message, now_s + message.receipt.invisible_ms / 1_000) for message in messages]
 
     async def _first_of(self, places: list[Place], count_max: int, await_ms: int) -> list[PoppedMessage]:
         """Wait for the first of the open polls that finds something."""
@@ -361,3 +362,14 @@ class AsyncPopConsumer(PopConsumerOptions):
         if self._session is None or self._calls is None or self._closed:
             raise ClosedError("the consumer is not started, or is closed")
         return self._session, self._calls
+
+
+class _Arrived(NamedTuple):
+    """A message that came, and until when it is this consumer's.
+
+    The receipt names that time, but by the broker's clock, which may be another than this machine's.
+    """
+
+    message: PoppedMessage
+    until_s: float
+    """A time of the loop."""

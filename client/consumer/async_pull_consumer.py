@@ -20,13 +20,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from thermocline.client.busy_retry import BusyPauses
 from thermocline.client.close_once import CloseOnce
-from thermocline.client.consumer.consumer_calls import ConsumerCalls, PullStatus
+from thermocline.client.consumer.consumer_calls import ConsumerCalls, PullResult, PullStatus
 from thermocline.client.consumer.consumer_owner import ConsumerOwner
 from thermocline.client.consumer.flow_control import FlowControl, FlowLimits
 from thermocline.client.consumer.offset_store import LocalOffsetStore, OffsetStore, RemoteOffsetStore
@@ -269,6 +269,13 @@ class AsyncPullConsumer(PullConsumerOptions):
                 return []
             self._running()
 
+    def take_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Give the messages of one poll again: its caller has gone without them."""
+        pulled = self._table.get(messages[0].queue) if messages else None
+        if pulled is not None:
+            pulled.take_back(messages)
+            self._arrived.set()
+
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Give message after message, until the consumer is closed. Each is polled alone: see `poll` for commits."""
         if not self._closed:
@@ -473,8 +480,8 @@ class AsyncPullConsumer(PullConsumerOptions):
             if generation != pulled.generation:
                 continue
             if result.status is PullStatus.OFFSET_ILLEGAL:
-                logger.warning("offset corrected by the broker queue=%s next=%d", queue, result.next_begin_offset)
-                pulled.seek(result.next_begin_offset)
+                _correct_offset(pulled, result)
+                parts.flow.changed()
                 continue
             pulled.put(result.messages, next_offset=result.next_begin_offset)
             if result.messages:
@@ -483,13 +490,14 @@ class AsyncPullConsumer(PullConsumerOptions):
     def _take_arrived(self, count_max: int) -> list[ReceivedMessage]:
         """Take waiting messages of one queue; the queues take turns."""
         for queue, pulled in list(self._table.items()):
-            if pulled.is_paused or not pulled.cached_count:
+            if pulled.is_paused or not pulled.held.cached_count:
                 continue
-            before = pulled.cached_count
+            before = pulled.held.cached_count
             messages = pulled.hand_out(count_max)
             self._table[queue] = self._table.pop(queue)  # to the end of the round
             # Waiting pull loops look for room once a pull's worth of messages, not for each one of a loop over them.
-            if not pulled.cached_count or before // self.pull_batch_size != pulled.cached_count // self.pull_batch_size:
+            left = pulled.held.cached_count
+            if not left or before // self.pull_batch_size != left // self.pull_batch_size:
                 self._running().flow.changed()
             return messages
         return []
@@ -537,6 +545,18 @@ class AsyncPullConsumer(PullConsumerOptions):
         if self._parts is None or self._closed:
             raise ClosedError("the consumer is not started, or is closed")
         return self._parts
+
+
+def _correct_offset(pulled: PulledQueue, result: PullResult) -> None:
+    """Go on where the broker says; what waits is given all the same, unless an operator has reset the group."""
+    asked, offset = pulled.next_pull_offset, result.next_begin_offset
+    logger.warning("offset corrected by the broker queue=%s asked=%d next=%d", pulled.queue, asked, offset)
+    if result.has_expired(asked):
+        pulled.skip_to(offset)
+    elif result.is_past_end(asked):
+        pulled.cut(offset)
+    else:
+        pulled.seek(offset)
 
 
 class _Parts:

@@ -222,7 +222,7 @@ class AsyncPushConsumer(PushConsumerOptions):
             for topic in self._subscriptions:
                 parts.session.routes.watch(topic)
             await parts.session.start()
-            for subscription in self._subscriptions.values():
+            for subscription in list(self._subscriptions.values()):
                 await parts.calls.check_subscription(subscription)
         except BaseException:
             await self.close()

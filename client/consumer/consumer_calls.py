@@ -89,6 +89,14 @@ class PullResult:
     max_offset: int
     messages: list[ReceivedMessage]
 
+    def has_expired(self, asked_offset: int) -> bool:
+        """Whether what was asked for is below the queue's first message; from there, or from further on, it goes on."""
+        return asked_offset < self.min_offset <= self.next_begin_offset
+
+    def is_past_end(self, asked_offset: int) -> bool:
+        """Whether the queue ends below the offset that was asked for: its end was lost."""
+        return asked_offset > self.max_offset
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockResult:

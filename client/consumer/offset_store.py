@@ -71,13 +71,23 @@ class LocalOffsetStore:
         self._path = (_offsets_at_home() if directory is None else directory) / client_id / group / "offsets.json"
         self._offsets = self._load()
         self._writing = asyncio.Lock()
+        self._writes: set[asyncio.Task[None]] = set()
 
     async def read(self, queue: MessageQueue) -> int | None:
         """Look it up; see `OffsetStore`."""
         return self._offsets.get(queue)
 
     async def persist(self, offsets: Mapping[MessageQueue, int], *, is_confirmed: bool) -> None:
-        """Write the file, if anything changed; see `OffsetStore`."""
+        """Write the file, if anything changed; see `OffsetStore`. Cancelling stops only the waiting.
+
+        A write is a task of its own: its thread goes on whoever is cancelled, and the next write has to wait for it.
+        """
+        write = asyncio.get_running_loop().create_task(self._in_turn(offsets))
+        self._writes.add(write)
+        write.add_done_callback(self._writes.discard)
+        await asyncio.shield(write)
+
+    async def _in_turn(self, offsets: Mapping[MessageQueue, int]) -> None:
         async with self._writing:
             await self._persist(offsets)
 

@@ -9,6 +9,8 @@ with PullConsumer(group="audit", namesrv="127.0.0.1:9876") as consumer:
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 
@@ -34,12 +36,36 @@ class PullConsumer(PullConsumerOptions, BlockingHalf[AsyncPullConsumer]):
     unsubscribe = blocking(AsyncPullConsumer.unsubscribe)
     assign = blocking(AsyncPullConsumer.assign)
     fetch_message_queues = blocking(AsyncPullConsumer.fetch_message_queues)
-    poll = blocking(AsyncPullConsumer.poll)
     commit = blocking(AsyncPullConsumer.commit)
     committed = blocking(AsyncPullConsumer.committed)
     seek_to_begin = blocking(AsyncPullConsumer.seek_to_begin)
     seek_to_end = blocking(AsyncPullConsumer.seek_to_end)
     offset_for_timestamp = blocking(AsyncPullConsumer.offset_for_timestamp)
+
+    def poll(self, timeout_ms: int | None = None, *, count_max: int | None = None) -> list[ReceivedMessage]:
+        """Return messages as soon as there are any, at most `count_max`; nothing after `timeout_ms`.
+
+        With `auto_commit` this says that the messages of earlier polls are consumed. Messages that come just as an
+        exception of a signal handler (Ctrl-C, a time limit) ends the wait are given by the next call.
+
+        Raises:
+            ClosedError: The consumer is not started, or closed.
+        """
+        hand_over = _HandOver()
+
+        async def call() -> list[ReceivedMessage]:
+            messages = await self._inner.poll(timeout_ms, count_max=count_max)
+            if not hand_over.offer(messages):
+                self._inner.take_back(messages)
+            return messages
+
+        try:
+            return self._loop.run(call())
+        except BaseException:
+            messages = hand_over.refuse()
+            with contextlib.suppress(ClosedError):
+                self._loop.post(self._inner.take_back, messages)
+            raise
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Give message after message, until the consumer is closed. Each is polled alone: see `poll` for commits."""
@@ -85,3 +111,24 @@ class PullConsumer(PullConsumerOptions, BlockingHalf[AsyncPullConsumer]):
         except ClosedError:
             return
         self._loop.close()
+
+
+class _HandOver:
+    """Messages on their way from the loop to a thread that may be gone: they are the thread's, or go back."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._messages: list[ReceivedMessage] = []
+        self._is_refused = False
+
+    def offer(self, messages: list[ReceivedMessage]) -> bool:
+        """Hand them over; False when the thread has gone."""
+        with self._lock:
+            self._messages = messages
+            return not self._is_refused
+
+    def refuse(self) -> list[ReceivedMessage]:
+        """The thread goes; returns what was handed over already."""
+        with self._lock:
+            self._is_refused = True
+            return self._messages

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from thermocline.client.consumer.dispatch.held_messages import HeldMessages
 from thermocline.client.consumer.options import MIB
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage
@@ -26,11 +27,10 @@ class PulledQueue:
 
     __slots__ = (
         "_buffer",
-        "cached_bytes",
-        "cached_count",
         "committable",
         "dropped",
         "generation",
+        "held",
         "is_paused",
         "next_pull_offset",
         "queue",
@@ -44,8 +44,7 @@ class PulledQueue:
         self.is_paused = False
         self.generation = 0
         """Rises with every seek: the answers of earlier pulls are dropped."""
-        self.cached_count = 0
-        self.cached_bytes = 0
+        self.held = HeldMessages()
         self._buffer: deque[ReceivedMessage] = deque()
 
     @property
@@ -61,8 +60,7 @@ class PulledQueue:
     def put(self, messages: Sequence[ReceivedMessage], *, next_offset: int) -> None:
         """Take in one pull's messages."""
         self._buffer.extend(messages)
-        self.cached_count += len(messages)
-        self.cached_bytes += sum(message.record.size_bytes for message in messages)
+        self.held.count_in(len(messages), sum(message.record.size_bytes for message in messages))
         self.next_pull_offset = next_offset
 
     def hand_out(self, count_max: int) -> list[ReceivedMessage]:
@@ -70,9 +68,15 @@ class PulledQueue:
         taken: list[ReceivedMessage] = []
         while self._buffer and len(taken) < count_max:
             taken.append(self._buffer.popleft())
-        self.cached_count -= len(taken)
-        self.cached_bytes -= sum(message.record.size_bytes for message in taken)
+        self.held.count_in(-len(taken), -sum(message.record.size_bytes for message in taken))
         return taken
+
+    def take_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Hand these out again, the last ones that were handed out; nothing where the queue has moved back since."""
+        if messages[-1].queue_offset < self.position:
+            self._buffer.extendleft(reversed(messages))
+            self.held.count_in(len(messages), sum(message.record.size_bytes for message in messages))
+            self.committable = min(self.committable, messages[0].queue_offset)
 
     def mark_consumed(self) -> None:
         """What was handed out is consumed."""
@@ -81,11 +85,26 @@ class PulledQueue:
     def seek(self, offset: int) -> None:
         """Go on at `offset`; what waits is forgotten, and the place counts as consumed up to there."""
         self._buffer.clear()
-        self.cached_count = 0
-        self.cached_bytes = 0
+        self.held.count_in(-self.held.cached_count, -self.held.cached_bytes)
         self.next_pull_offset = offset
         self.committable = offset
         self.generation += 1
+
+    def skip_to(self, offset: int) -> None:
+        """Pull from `offset` on; what waits is handed out all the same."""
+        assert offset >= self.next_pull_offset
+        self.next_pull_offset = offset
+
+    def cut(self, end: int) -> None:
+        """The queue ends at `end` now: forget what waits from there on; none of it counts as consumed.
+
+        Other messages will have these offsets.
+        """
+        while self._buffer and self._buffer[-1].queue_offset >= end:
+            message = self._buffer.pop()
+            self.held.count_in(-1, -message.record.size_bytes)
+        self.next_pull_offset = end
+        self.committable = min(self.committable, end)
 
     def info(self) -> ProcessQueueInfo:
         """How it is, for operators."""
@@ -93,7 +112,7 @@ class PulledQueue:
             commit_offset=QueueOffset(self.committable),
             cached_msg_min_offset=QueueOffset(self.position),
             cached_msg_max_offset=QueueOffset(self.next_pull_offset),
-            cached_msg_count=self.cached_count,
-            cached_msg_size_in_mib=self.cached_bytes // MIB,
+            cached_msg_count=self.held.cached_count,
+            cached_msg_size_in_mib=self.held.cached_bytes // MIB,
             droped=self.dropped,
         )

@@ -6,8 +6,10 @@
 
 Rules
   - The next pull offset always comes from a broker's answer; guessing could skip messages.
-  - An answer "offset illegal" (the queue was reset, or its old messages expired) drops the queue, stores the broker's
-    offset and takes the queue up anew from there.
+  - An answer "offset illegal" means one of three things. Messages that were not pulled yet have expired: the queue goes
+    on behind them, and what was pulled is consumed. The group was reset: the queue is dropped, the broker's offset is
+    stored, and the queue is taken up anew from there. The queue's end was lost: the same, but from the first message
+    that is not consumed yet, so that none is left out.
   - A lock that another member has drops its queue. While a broker does not answer, its queues stay: each is consumed
     as long as its lock is trusted, and again once the lock is renewed. Other brokers' queues are not affected.
   - A queue that is given up, reset or corrected is not taken up before its listener is done and its offset stored.
@@ -213,8 +215,10 @@ class QueueWorkers:
             if result.messages:
                 self._stats.pulled(queue.topic, count=len(result.messages), elapsed_s=time.monotonic() - started_at)
             if result.status is PullStatus.OFFSET_ILLEGAL:
-                await self._correct_offset(process_queue, result)
-                return
+                self._log_correction(process_queue, result)
+                if not result.has_expired(process_queue.next_pull_offset):
+                    await self._correct_offset(process_queue, result)
+                    return
             process_queue.put(result.messages, next_offset=result.next_begin_offset)
             if result.messages:
                 self._dispatcher.dispatch(process_queue, result.messages)
@@ -252,21 +256,25 @@ class QueueWorkers:
             return
         await asyncio.sleep(self._options.pull_time_delay_ms_when_exception / 1000)
 
-    async def _correct_offset(self, process_queue: ProcessQueue, result: PullResult) -> None:
-        queue = process_queue.queue
+    def _log_correction(self, process_queue: ProcessQueue, result: PullResult) -> None:
         logger.warning(
             "offset corrected by the broker queue=%s asked=%d next=%d min=%d max=%d",
-            queue,
+            process_queue.queue,
             process_queue.next_pull_offset,
             result.next_begin_offset,
             result.min_offset,
             result.max_offset,
         )
+
+    async def _correct_offset(self, process_queue: ProcessQueue, result: PullResult) -> None:
+        queue, offset = process_queue.queue, result.next_begin_offset
         self._drop(queue)
         self._leaving.add(queue)
         try:
             await self._dispatcher.release(process_queue)
-            await self._store.persist({queue: result.next_begin_offset}, is_confirmed=True)
+            if result.is_past_end(process_queue.next_pull_offset):
+                offset = min(offset, process_queue.commit_offset)
+            await self._store.persist({queue: offset}, is_confirmed=True)
         finally:
             self._leaving.discard(queue)
         self._rebalance_soon()

@@ -291,7 +291,8 @@ class AsyncProducer(ProducerOptions):
         try:
             if isinstance(messages, AsyncIterable):
                 async for message in messages:
-                    await wait_for_room()
+                    if run.is_full or not self._in_flight.has_room:
+                        await wait_for_room()
                     if run.has_failed:
                         break
                     begin(message)

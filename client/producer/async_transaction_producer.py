@@ -54,6 +54,7 @@ from thermocline.remoting.records.message_id import decode_message_id
 from thermocline.remoting.records.message_record import MessageRecord, decode_record
 from thermocline.remoting.records.properties import PropertyName
 from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.socket_address import format_address
 
 __all__ = ["AsyncTransactionProducer"]
 
@@ -166,18 +167,18 @@ class AsyncTransactionProducer(TransactionProducerOptions, AsyncProducer):
         session = self._session
         if session is None:
             raise ClosedError("the producer is not started")
-        header = EndTransactionRequestHeader(
-            topic=half.queue.topic,
-            producer_group=self.group,
-            tran_state_table_offset=QueueOffset(half.queue_offset),
-            commit_log_offset=decode_message_id(half.offset_message_id).physical_offset,
-            commit_or_rollback=END_FLAGS[state],
-            msg_id=half.message_id,
-            transaction_id=half.transaction_id,
-            broker_name=half.queue.broker_name,
-        )
         is_confirmed = False
         try:
+            header = EndTransactionRequestHeader(
+                topic=half.queue.topic,
+                producer_group=self.group,
+                tran_state_table_offset=QueueOffset(half.queue_offset),
+                commit_log_offset=decode_message_id(half.offset_message_id).physical_offset,
+                commit_or_rollback=END_FLAGS[state],
+                msg_id=half.message_id,
+                transaction_id=half.transaction_id,
+                broker_name=half.queue.broker_name,
+            )
             address = await session.routes.find_reader(half.queue)
             if state is LocalTransactionState.UNKNOWN:
                 await session.tell(address, RequestCode.END_TRANSACTION, header)
@@ -241,7 +242,9 @@ class AsyncTransactionProducer(TransactionProducerOptions, AsyncProducer):
                 transaction_id=header.transaction_id,
                 broker_name=header.broker_name,
             )
-            await session.tell(session.routes.reader(broker_name), RequestCode.END_TRANSACTION, answer)
+            # RocketMQ's brokers before 5.1.4 do not name themselves.
+            address = session.routes.reader(broker_name) if broker_name else format_address(*record.store_host)
+            await session.tell(address, RequestCode.END_TRANSACTION, answer)
         except MQError as error:
             logger.warning("check not answered transaction_id=%s error=%s", transaction_id, error)
         finally:

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
-import threading
-from collections.abc import Iterable
+from collections.abc import AsyncIterable, Coroutine, Iterable, Sequence
+from typing import Any
 
 from thermocline.client.blocking import BlockingHalf, blocking
+from thermocline.client.item_feed import ItemFeed
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.options import option_values
-from thermocline.client.producer.async_producer import WINDOW, AsyncProducer
+from thermocline.client.producer.async_producer import IN_FLIGHT_BYTES_MAX, WINDOW, AsyncProducer
 from thermocline.client.producer.options import ProducerOptions
 from thermocline.client.producer.queue_selector import QueueSelector
 from thermocline.client.producer.sending import Draft, SendCallback, call_back, draft
+from thermocline.client.producer.thread_room import ThreadRoom
 from thermocline.client.send_result import SendResult
 from thermocline.remoting.errors import InvalidRequestError, MQError
 
@@ -36,7 +38,7 @@ class Producer(ProducerOptions, BlockingHalf[AsyncProducer]):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._adopt(self._make_inner(), name=f"thermocline producer {self.group}")
-        self._room = threading.BoundedSemaphore(self.in_flight_max)
+        self._room = ThreadRoom(count_max=self.in_flight_max, bytes_max=IN_FLIGHT_BYTES_MAX)
 
     def _make_inner(self) -> AsyncProducer:
         return AsyncProducer(**option_values(self))
@@ -74,19 +76,24 @@ class Producer(ProducerOptions, BlockingHalf[AsyncProducer]):
     ) -> concurrent.futures.Future[SendResult]:
         """Begin to send; the future, and `callback` if given, gets the result or the error.
 
-        Waits while `in_flight_max` sends are under way, so that a fast caller cannot fill the memory.
+        Waits while `in_flight_max` sends, or `IN_FLIGHT_BYTES_MAX` bytes, are under way, so that a fast caller cannot
+        fill the memory.
 
         Raises:
-            InvalidRequestError: The message, its topic or its queue is impossible.
+            InvalidRequestError: The message, its topic or its queue is impossible; or a callback would have to wait.
             ClosedError: The producer is not started, or closed.
         """
         prepared = draft(message, self)
         future: concurrent.futures.Future[SendResult] = concurrent.futures.Future()
         future.set_running_or_notify_cancel()  # what is on its way cannot be called back
-        self._room.acquire()
+        self._loop.check_process()  # first: in a copy no room comes back
+        size_bytes = len(prepared.body)
+        if not self._room.take(size_bytes, waits=False):
+            self._loop.check_may_wait()
+            self._room.take(size_bytes, waits=True)
 
         def done(outcome: SendResult | MQError) -> None:
-            self._room.release()
+            self._room.give_back(size_bytes)
             if isinstance(outcome, MQError):
                 future.set_exception(outcome)
             else:
@@ -97,7 +104,7 @@ class Producer(ProducerOptions, BlockingHalf[AsyncProducer]):
         try:
             self._loop.post(self._start, prepared, done, queue, selector, argument, timeout_ms)
         except MQError:
-            self._room.release()
+            self._room.give_back(size_bytes)
             raise
         return future
 
@@ -131,15 +138,37 @@ class Producer(ProducerOptions, BlockingHalf[AsyncProducer]):
     ) -> list[SendResult]:
         """Send messages with up to `window` under way and return their results in order; see `AsyncProducer`.
 
-        The iterable is consumed on the background thread.
+        The calling thread reads the iterable, which may wait for more: what it gave is sent meanwhile. Its exception is
+        raised once the sends under way have their outcomes.
 
         Raises:
             SendManyError: Some were not sent; it holds every outcome.
             ClosedError: The producer is not started, or closed.
         """
-        return self._loop.run(
-            self._inner.send_many(messages, window=window, selector=selector, argument=argument, timeout_ms=timeout_ms)
-        )
+
+        def sending(messages: Iterable[Message] | AsyncIterable[Message]) -> Coroutine[Any, Any, list[SendResult]]:
+            return self._inner.send_many(
+                messages, window=window, selector=selector, argument=argument, timeout_ms=timeout_ms
+            )
+
+        if isinstance(messages, Sequence):
+            return self._loop.run(sending(messages))  # all are there, and nothing waits for them
+        feed: ItemFeed[Message] = ItemFeed(self._loop, count_max=max(1, window))
+        begun = self._loop.begin(sending(feed))
+        begun.add_done_callback(lambda _: feed.close())
+        try:
+            for message in messages:
+                if not feed.put(message):
+                    break
+        except Exception:
+            feed.end()
+            concurrent.futures.wait([begun])
+            raise
+        except BaseException:
+            begun.cancel()
+            raise
+        feed.end()
+        return self._loop.wait_for(begun)
 
     send_one_way = blocking(AsyncProducer.send_one_way)
     send_batch = blocking(AsyncProducer.send_batch)

@@ -360,19 +360,14 @@ class SendPipeline:
     def _sweep(self) -> None:
         """Fail what is due; one timer for all sends, which only runs while there are some."""
         now = self._loop.time()
-        due = [opaque for opaque, sending in self._pending.items() if sending.deadline <= now]
-        for opaque in due:
-            self._time_out(self._pending.pop(opaque))
-        for lines in (self._waiting_for_route, self._waiting_for_connection):
-            for line in lines.values():
-                for _ in range(len(line)):
-                    sending = line.popleft()
-                    if sending.deadline <= now:
-                        self._time_out(sending)
-                    else:
-                        line.append(sending)
-        for sending in [paused for paused in self._paused if paused.deadline <= now]:
-            self._paused.remove(sending)
+        due = [self._pending.pop(opaque) for opaque, one in list(self._pending.items()) if one.deadline <= now]
+        for line in (*self._waiting_for_route.values(), *self._waiting_for_connection.values()):
+            for _ in range(len(line)):
+                sending = line.popleft()
+                (due if sending.deadline <= now else line).append(sending)
+        due += [paused for paused in self._paused if paused.deadline <= now]
+        self._paused.difference_update(due)
+        for sending in due:  # all are taken out before the first callback, which may send, and so add lines
             self._time_out(sending)
         busy = self._pending or self._waiting_for_route or self._waiting_for_connection or self._paused
         self._sweep_timer = self._loop.call_later(SWEEP_INTERVAL_S, self._sweep) if busy else None

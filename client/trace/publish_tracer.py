@@ -15,7 +15,7 @@ from thermocline.client.send_result import SendResult, SendStatus
 from thermocline.client.trace.trace_dispatcher import TraceDispatcher
 from thermocline.client.trace.trace_records import MessageKind, PublishTrace
 from thermocline.remoting.clocks import wall_clock_ms
-from thermocline.remoting.errors import MQError
+from thermocline.remoting.errors import InvalidRequestError, MQError
 from thermocline.remoting.records.message_id import decode_message_id
 
 __all__ = ["PublishTracer"]
@@ -54,7 +54,6 @@ class PublishTracer:
         first, result = messages[0], results[0]
         if not result.is_traced:
             return
-        host, port = decode_message_id(result.offset_message_id).host
         is_delayed = bool(first.delay_level) or first.deliver_at_ms is not None
         keys = first.keys if isinstance(first.keys, str) else " ".join(first.keys)
         self._dispatcher.append(
@@ -66,7 +65,7 @@ class PublishTracer:
                 message_id=",".join(each.message_id for each in results),
                 tags=first.tags if len(messages) == 1 else "",
                 keys=keys if len(messages) == 1 else "",
-                store_host=f"{host}:{port}",
+                store_host=_store_host(result.offset_message_id),
                 body_bytes=sum(len(message.body) for message in messages),
                 cost_ms=wall_clock_ms() - started_ms,
                 kind=MessageKind.DELAYED if is_delayed else MessageKind.NORMAL,
@@ -74,3 +73,12 @@ class PublishTracer:
                 succeeded=result.status is SendStatus.SEND_OK,
             )
         )
+
+
+def _store_host(offset_message_id: str) -> str:
+    """The broker's address in the id that it gave; "" where that is none: the send has its outcome all the same."""
+    try:
+        host, port = decode_message_id(offset_message_id).host
+    except InvalidRequestError:
+        return ""
+    return f"{host}:{port}"

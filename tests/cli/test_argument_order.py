@@ -78,6 +78,29 @@ def test_a_key_comes_before_its_value() -> None:
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ("broker", "--namesrv", "10.0.0.1:9876", "config", "set", "broker-a", "fileReservedTime=1"),
+        ("broker", "--proxy", "runtime", "broker-a"),
+        ("namesrv", "--set", "listenPort=1", "wipe-write-perm", "broker-a"),
+        ("proxy", "--namesrv", "10.0.0.1:9876", "clients"),
+        ("controller", "--peers", "n0-10.0.0.1:9878", "status"),
+    ],
+)
+def test_options_of_a_daemon_in_front_of_a_subcommand_are_misuse(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They had no effect: the subcommand asked, and changed, the cluster of the default or of NAMESRV_ADDR."""
+    assert run(words) == 2
+    assert f"{words[1]} is an option of running a {words[0]}" in capsys.readouterr().err
+
+
+def test_a_variable_for_a_daemon_does_not_hinder_a_subcommand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THERMOCLINE_LOG_LEVEL", "ERROR")
+    assert run(("broker", "config", "get", "--help")) == 0
+
+
+@pytest.mark.parametrize(
     ("words", "usage"),
     [
         (("tier", "ls", "orders"), "thermocline tier ls TOPIC URL"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from tests.cli.shell import Shell
 from thermocline.cli.main import command_line, run
+from thermocline.cli.messages import message
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.producer import Producer
@@ -89,6 +91,22 @@ def test_it_refuses_to_run_without_assertions() -> None:
     result = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert "assertions" in result.stderr
+
+
+def test_a_send_that_is_interrupted_shows_what_was_sent(
+    broker: FakeBroker, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lines(file: object) -> Iterator[bytes]:
+        yield b"one"
+        raise KeyboardInterrupt  # while the next line of a pipe or a terminal is waited for
+
+    monkeypatch.setattr(message, "_lines", lines)
+    broker.create_topic("orders")
+    shell("message", "send", "orders", "--file", __file__, "--json", status=1)
+    answer = json.loads(shell.out)
+    assert [row["message_id"] for row in answer["result"]] == [one.message_id for one in broker.messages("orders")]
+    assert answer["errors"] == [{"broker": None, "address": None, "error": "interrupted"}]
+    assert shell.err == "thermocline: interrupted.\n"
 
 
 # -- topics ------------------------------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ INNER = {
     "answer",
     "close_after",
     "queues",
+    "take_back",
     "take_up",
     "give_up",
     "subscription_of",

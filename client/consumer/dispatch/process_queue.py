@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from thermocline.client.consumer.dispatch.held_messages import HeldMessages
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage
 
@@ -32,9 +33,8 @@ class ProcessQueue:
         "_offsets",
         "_ready",
         "_taken",
-        "cached_bytes",
-        "cached_count",
         "dropped",
+        "held",
         "last_consume_ms",
         "last_lock_ms",
         "last_pull_ms",
@@ -51,8 +51,7 @@ class ProcessQueue:
         self.last_lock_ms = now_ms
         self.last_pull_ms = now_ms
         self.last_consume_ms = now_ms
-        self.cached_count = 0
-        self.cached_bytes = 0
+        self.held = HeldMessages()
         self._in_flight: dict[int, ReceivedMessage] = {}
         self._offsets: deque[int] = deque()  # of all in flight, and of those done behind one that is not
         self._done: set[int] = set()
@@ -95,8 +94,7 @@ class ProcessQueue:
             assert not self._offsets or offset > self._offsets[-1]
             self._in_flight[offset] = message
             self._offsets.append(offset)
-            self.cached_bytes += message.record.size_bytes
-        self.cached_count += len(messages)
+        self.held.count_in(len(messages), sum(message.record.size_bytes for message in messages))
         self.next_pull_offset = next_offset
         assert not messages or next_offset > messages[-1].record.queue_offset
 
@@ -111,11 +109,10 @@ class ProcessQueue:
             if self._in_flight.pop(offset, None) is None:
                 continue
             self._done.add(offset)
-            self.cached_count -= 1
-            self.cached_bytes -= message.record.size_bytes
+            self.held.count_in(-1, -message.record.size_bytes)
         while self._offsets and self._offsets[0] in self._done:
             self._done.remove(self._offsets.popleft())
-        assert self.cached_count == len(self._in_flight)
+        assert self.held.cached_count == len(self._in_flight)
         assert len(self._offsets) == len(self._in_flight) + len(self._done)
 
     def oldest(self) -> ReceivedMessage | None:

@@ -57,6 +57,8 @@ def test_times() -> None:
     assert TIME.convert("1795275620696", None, None) == 1795275620696
     assert TIME.convert("2026-05-01T12:00:00+00:00", None, None) == 1777636800000
     assert TIME.convert("now", None, None) > 1_700_000_000_000
+    for text in ("1969-12-31T23:59:59.999+00:00", "1960-01-01"):  # brokers take what is negative for the end
+        assert TIME.convert(text, None, None) == MOMENT.convert(text, None, None) == 0
     for text in ("tomorrow", "9" * 19, "9" * 5_000):
         with pytest.raises(click.BadParameter):
             TIME.convert(text, None, None)

@@ -12,6 +12,7 @@ from thermocline.client.admin.group_administration import EARLIEST, LATEST
 from thermocline.client.consumer.consumer_calls import PullStatus
 from thermocline.client.consumer.options import ConsumeFromWhere
 from thermocline.client.consumer.push_consumer import PushConsumer
+from thermocline.client.fan_out import PartialResultError
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.producer import Producer
@@ -49,6 +50,34 @@ def producer(broker: FakeBroker) -> Iterator[Producer]:
 
 def queue(queue_id: int, broker_name: str = "broker-a") -> MessageQueue:
     return MessageQueue(topic="orders", broker_name=broker_name, queue_id=queue_id)
+
+
+# -- brokers without a master ------------------------------------------------------------------------------------------
+
+
+def test_a_broker_whose_master_is_away_has_failed_and_its_replica_is_read(
+    broker: FakeBroker, admin: AdminClient, producer: Producer
+) -> None:
+    """It was passed over: a reset of offsets left it out, lags and sizes lacked its queues, and all was well."""
+    admin.create_topic("orders", queue_nums=1)
+    admin.create_group("billing")
+    for name in ("broker-a", "broker-b"):
+        producer.send(Message("orders", b"x", keys="k"), queue=queue(0, name))
+        admin.set_consumer_offset("billing", queue(0, name), 0)
+    broker.move_broker("broker-b", "")
+    with pytest.raises(PartialResultError, match="has no master now") as caught:
+        admin.reset_offsets("billing", "orders", timestamp_ms=LATEST)
+    assert caught.value.result == {queue(0): 1}
+    assert [failure.name for failure in caught.value.failures] == ["broker-b"]
+    for change in (lambda: admin.create_topic("more"), lambda: admin.delete_topic("orders")):
+        with pytest.raises(PartialResultError) as caught:
+            change()
+        assert caught.value.result == ["broker-a"]
+    with pytest.raises(UnavailableError, match="has no master now"):
+        admin.update_broker_config("broker-b", {"fileReservedTime": "1"})
+    assert [row.queue.broker_name for row in admin.topic_stats("orders")] == ["broker-b"]
+    assert [row.queue.broker_name for row in admin.group_progress("billing", topic="orders")] == ["broker-b"]
+    assert [found.queue.broker_name for found in admin.query_by_key("orders", "k")] == ["broker-b"]
 
 
 # -- topics ------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,38 @@ async def test_a_write_that_fails_is_repeated(tmp_path: Path) -> None:
     (tmp_path / "offsets").unlink()
     await store.persist({QUEUE: 7}, is_confirmed=True)
     assert await store_in(tmp_path / "offsets").read(QUEUE) == 7
+
+
+async def test_a_write_waits_for_one_whose_caller_was_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at a close beside a round of commits: two threads wrote one file, and the consumer did not start again."""
+    begun, may_end = asyncio.Event(), asyncio.Event()
+    done: list[str] = []
+    threads: list[asyncio.Task[None]] = []
+
+    async def work(function: Callable[..., None], *arguments: object) -> None:
+        done.append("begin")
+        begun.set()
+        await may_end.wait()
+        function(*arguments)
+        done.append("end")
+
+    async def to_thread(function: Callable[..., None], *arguments: object) -> None:
+        """A thread goes on where its caller is cancelled."""
+        threads.append(asyncio.create_task(work(function, *arguments)))
+        await asyncio.shield(threads[-1])
+
+    monkeypatch.setattr(asyncio, "to_thread", to_thread)
+    store = store_in(tmp_path)
+    round_of_commits = asyncio.create_task(store.persist({QUEUE: 7}, is_confirmed=False))
+    await begun.wait()
+    round_of_commits.cancel()
+    at_close = asyncio.create_task(store.persist({QUEUE: 8}, is_confirmed=True))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert done == ["begin"]
+    may_end.set()
+    await at_close
+    assert done == ["begin", "end"] * 2
+    assert await store_in(tmp_path).read(QUEUE) == 8

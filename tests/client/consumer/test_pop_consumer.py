@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import until
 from thermocline.client.consumer.async_pop_consumer import AsyncPopConsumer
 from thermocline.client.consumer.options import ConsumeFromWhere
 from thermocline.client.consumer.pop_consumer import PopConsumer
@@ -16,6 +17,7 @@ from thermocline.client.consumer.popped_message import PoppedMessage
 from thermocline.client.message import Message
 from thermocline.client.producer.producer import Producer
 from thermocline.client.testing import FakeBroker
+from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.errors import (
     BrokerBusyError,
     ClosedError,
@@ -207,6 +209,47 @@ def test_in_order(broker: FakeBroker, producer: Producer) -> None:
         assert consumer.receive(2, await_ms=10) == []
         consumer.ack(second)
         assert bodies(consumer.receive(2)) == [b"2", b"3"]
+
+
+@pytest.mark.parametrize("ahead_ms", [-LONG_MS * 60, LONG_MS * 60])
+def test_another_clock_at_the_broker(ahead_ms: int) -> None:
+    """Where it was behind, each message was dropped, as if others had it, until it was a dead letter."""
+    with (
+        FakeBroker(clock_ms=lambda: wall_clock_ms() + ahead_ms) as broker,
+        Producer(namesrv=broker.namesrv_address) as producer,
+        PopConsumer(**options_of(broker)) as consumer,
+    ):
+        producer.send(Message("orders", b"a"))
+        consumer.subscribe("orders")
+        (message,) = consumer.receive(await_ms=100)
+        consumer.ack(message)
+
+
+async def test_what_arrived_too_long_ago_is_not_received(broker: FakeBroker, producer: Producer) -> None:
+    """Another consumer may have it."""
+    await asyncio.to_thread(producer.send, Message("orders", b"a"))
+    async with AsyncPopConsumer(**options_of(broker, invisible_ms=SHORT_MS, await_ms=1)) as consumer:
+        await consumer.subscribe("orders")
+        receiving = asyncio.create_task(consumer.receive())
+        while not consumer._polls:  # noqa: ASYNC110 - no event says so
+            await asyncio.sleep(0)
+        receiving.cancel()
+        await until(lambda: all(poll.done() for poll in consumer._polls.values()))
+        await until(lambda: broker.messages("%RETRY%audit_orders"))
+        messages = await consumer.receive(invisible_ms=LONG_MS)
+        assert [message.reconsume_times for message in messages] == [1]
+
+
+async def test_topics_may_be_subscribed_to_while_routes_are_looked_for(broker: FakeBroker) -> None:
+    async with AsyncPopConsumer(**options_of(broker, await_ms=1)) as consumer:
+        await consumer.subscribe("missing")
+        await consumer.subscribe("missing-too")
+        receiving = asyncio.create_task(consumer.receive())
+        await asyncio.sleep(0)
+        subscribing = asyncio.create_task(consumer.subscribe("orders"))
+        with pytest.raises(TopicNotFoundError):
+            await receiving
+        await subscribing
 
 
 def test_errors(broker: FakeBroker, consumer: PopConsumer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -165,6 +166,30 @@ def test_assigned_queues_begin_where_asked_and_only_those_are_read(broker: FakeB
         assert poll_all(consumer, 5) == [b"3-%d" % i for i in range(5)]
         assert consumer.assignment() == [queue(3)]
     assert broker.group_members("audit") == []
+
+
+@pytest.mark.parametrize("has_come", [False, True])
+def test_messages_of_an_interrupted_poll_are_given_again(
+    broker: FakeBroker, producer: Producer, monkeypatch: pytest.MonkeyPatch, has_come: bool
+) -> None:
+    """They were handed out, to a caller that had gone, and the next poll counted them as consumed."""
+
+    def interrupted(future: concurrent.futures.Future[object]) -> None:
+        if has_come:
+            future.result()
+        raise KeyboardInterrupt
+
+    with consumer_of(broker) as consumer:
+        consumer.assign([queue(0)])
+        if has_come:
+            producer.send_batch([Message("orders", b"%d" % i) for i in range(3)], queue=queue(0))
+        with monkeypatch.context() as patch:
+            patch.setattr(consumer._loop, "wait_for", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                consumer.poll(60_000)
+        if not has_come:
+            producer.send_batch([Message("orders", b"%d" % i) for i in range(3)], queue=queue(0))
+        assert poll_all(consumer, 3) == [b"0", b"1", b"2"]
 
 
 def test_seek_moves_and_drops_fetched_messages(broker: FakeBroker, producer: Producer) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import itertools
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -284,6 +286,83 @@ def test_send_many_keeps_order_in_each_queue(broker: FakeBroker, producer: Produ
         bodies = [int(message.body) for message in broker.messages("orders") if message.queue.queue_id == queue_id]
         assert bodies == sorted(bodies)
     assert len(broker.messages("orders")) == 300
+
+
+def test_send_many_sends_while_its_iterable_waits(broker: FakeBroker, producer: Producer) -> None:
+    """Lines of a pipe that came slowly were not sent before 256 of them were there, and timed out meanwhile."""
+    threads: set[int] = set()
+
+    def messages() -> Iterator[Message]:
+        for number in range(3):
+            threads.add(threading.get_ident())
+            yield Message("orders", b"%d" % number)
+            broker.wait_until(lambda: len(broker.messages("orders")) == number + 1)  # noqa: B023 - it is called at once
+
+    assert len(producer.send_many(messages(), window=1)) == 3
+    assert threads == {threading.get_ident()}
+
+
+def test_send_many_ends_with_its_iterable_s_exception(broker: FakeBroker, producer: Producer) -> None:
+    def messages() -> Iterator[Message]:
+        yield Message("orders", b"0")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        producer.send_many(messages())
+    assert len(broker.messages("orders")) == 1
+    with pytest.raises(InvalidRequestError, match="window"):
+        producer.send_many(iter([Message("orders", b"1")] * 3), window=0)
+    with pytest.raises(SendManyError) as caught:
+        producer.send_many((Message("orders", body) for body in (b"1", b"", *[b"never"] * 1_000)), window=2)
+    assert len(caught.value.outcomes) < 10
+    producer.close()
+    with pytest.raises(ClosedError):
+        producer.send_many(iter([Message("orders", b"2")]))
+
+
+def test_a_callback_that_would_have_to_wait_for_room_gets_an_error(broker: FakeBroker) -> None:
+    """It waited on the thread that gives room, and all sends with it."""
+    outcomes: list[object] = []
+    done = threading.Event()
+    with Producer(namesrv=broker.namesrv_address, in_flight_max=1) as producer:
+
+        def send_twice(outcome: SendResult | MQError) -> None:
+            for _ in range(2):
+                try:
+                    outcomes.append(producer.send_async(Message("orders", b"more")))
+                except InvalidRequestError as error:
+                    outcomes.append(error)
+            done.set()
+
+        producer.send_async(Message("orders", b"x"), send_twice)
+        assert done.wait(20)
+        assert [type(outcome) for outcome in outcomes] == [concurrent.futures.Future, InvalidRequestError]
+    assert len(broker.messages("orders")) == 2
+
+
+def test_threads_wait_while_many_bytes_are_under_way(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The count alone was bounded: 1024 messages of 4 MiB."""
+    monkeypatch.setattr("thermocline.client.producer.producer.IN_FLIGHT_BYTES_MAX", 2_000)
+    broker.stay_silent(RequestCode.SEND_MESSAGE_V2, times=2)
+    with Producer(namesrv=broker.namesrv_address) as producer:
+        held = [producer.send_async(Message("orders", bytes(1_000))) for _ in range(2)]
+        producer.send(Message("orders", b"x"), timeout_ms=60_000)
+        assert all(one.done() for one in held), "the third one waited for room"
+
+
+def test_a_copy_of_a_full_producer_refuses_sends(broker: FakeBroker) -> None:
+    """It waited for room that only the process that was forked gets."""
+    broker.stay_silent(RequestCode.SEND_MESSAGE_V2)
+    with Producer(namesrv=broker.namesrv_address, in_flight_max=1) as producer:
+        sent = producer.send_async(Message("orders", b"x"))
+        process_id = os.getpid()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: process_id + 1)  # what a fork changes; the thread is not asked
+            with pytest.raises(ClosedError, match="fork"):
+                producer.send_async(Message("orders", b"y"))
+        assert not sent.done(), "there is no room yet"
+        with pytest.raises(RequestTimeoutError):
+            sent.result(60)
 
 
 def test_send_many_stops_at_the_first_failure_and_tells_every_outcome(broker: FakeBroker, producer: Producer) -> None:

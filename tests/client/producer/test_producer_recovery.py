@@ -19,6 +19,7 @@ from thermocline.client import (
     MessageQueue,
     Producer,
     ReceivedMessage,
+    SendResult,
 )
 from thermocline.client.producer import send_pipeline
 from thermocline.client.testing import FakeBroker
@@ -284,3 +285,32 @@ async def test_a_close_that_is_cancelled_goes_on(broker: FakeBroker) -> None:
     assert producer._session is not None
     assert not producer._session._tasks
     assert producer._session.connections.addresses == ()
+
+
+@pytest.mark.parametrize("waits_for", ["a route", "a connection"])
+async def test_a_callback_of_a_time_out_may_send(waits_for: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A send of another topic, or to another broker, ended the sweep: from then on no send timed out."""
+    with FakeBroker(broker_names=["broker-a", "broker-b"]) as broker:
+        broker.create_topic(TOPIC, queue_nums=1)
+        async with AsyncProducer(namesrv=broker.namesrv_address, request_timeout_ms=600_000) as producer:
+            queues: Sequence[MessageQueue | None] = [None, None]
+            topics = [TOPIC, "other"]
+            if waits_for == "a route":
+                broker.stay_silent(RequestCode.GET_ROUTEINFO_BY_TOPIC, times=1_000, broker_name="namesrv")
+            else:
+                queues, topics = await producer.fetch_publish_queues(TOPIC), [TOPIC, TOPIC]
+                assert producer._session is not None
+                connections = producer._session.connections
+                monkeypatch.setattr(connections, "connection", lambda address: None)
+                monkeypatch.setattr(connections, "connect", lambda address: asyncio.Event().wait())
+            again: list[asyncio.Future[SendResult]] = []
+
+            def send_again(outcome: SendResult | MQError) -> None:
+                assert isinstance(outcome, RequestTimeoutError)
+                again.append(producer.send_async(Message(topics[1], b"x"), queue=queues[1], timeout_ms=100))
+
+            with pytest.raises(RequestTimeoutError):
+                await producer.send_async(Message(topics[0], b"x"), send_again, queue=queues[0], timeout_ms=100)
+            async with asyncio.timeout(60):
+                with pytest.raises(RequestTimeoutError):
+                    await again[0]

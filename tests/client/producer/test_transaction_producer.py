@@ -275,6 +275,26 @@ def test_a_check_of_the_broker_is_answered(
     assert any(name.startswith("thermocline check") for name in listener.threads)
 
 
+def test_an_end_that_cannot_be_told_is_not_confirmed(
+    broker: FakeBroker, make: Callable[..., TransactionProducer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The local transaction has committed: an error would say that it had not."""
+    monkeypatch.setattr("thermocline.client.testing.fake_node.encode_message_id", lambda host, offset: "")
+    result = make(Listener()).send_message_in_transaction(Message(TOPIC, b"paid"))
+    assert (result.local_transaction_state, result.is_confirmed) == (COMMIT, False)
+
+
+def test_a_broker_that_does_not_name_itself_is_answered(
+    broker: FakeBroker, make: Callable[..., TransactionProducer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As RocketMQ's before 5.1.4: no check was answered, and the message was parked in the end."""
+    monkeypatch.setattr(broker._node(None).transactions, "_broker_name", None)
+    make(Listener(UNKNOWN)).send_message_in_transaction(Message(TOPIC, b"paid"))
+    wait_for_heartbeat(broker)
+    assert broker.ask_producers() == 1
+    broker.wait_until(lambda: bodies(broker) == [b"paid"], what="the answer")
+
+
 def test_a_producer_is_asked_about_transactions_from_before(
     broker: FakeBroker, make: Callable[..., TransactionProducer]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -39,6 +40,18 @@ def broker() -> Iterator[FakeBroker]:
 
 def records(broker: FakeBroker) -> list[TraceRecord]:
     return [record for message in broker.messages(TRACE_TOPIC) for record in decode_trace(message.body.decode())]
+
+
+async def test_an_answer_without_a_message_id_is_traced(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a master of RocketMQ that passes the message on to another one. The send had no outcome."""
+    monkeypatch.setattr("thermocline.client.testing.fake_node.encode_message_id", lambda host, offset: "")
+    async with AsyncProducer(namesrv=broker.namesrv_address, group="shop", enable_trace=True) as producer:
+        async with asyncio.timeout(60):
+            result = await producer.send(Message("orders", b"one"))
+        assert result.offset_message_id == ""
+    (record,) = records(broker)
+    assert isinstance(record, PublishTrace)
+    assert (record.message_id, record.store_host) == (result.message_id, "")
 
 
 async def test_a_producer_traces_accepted_messages(broker: FakeBroker) -> None:

@@ -41,13 +41,13 @@ def test_the_oldest_message_without_outcome_holds_the_commit_back() -> None:
     queue = process_queue()
     messages = [message(offset) for offset in (10, 11, 12)]
     queue.put(messages, next_offset=13)
-    assert (queue.commit_offset, queue.span, queue.cached_count) == (10, 2, 3)
+    assert (queue.commit_offset, queue.span, queue.held.cached_count) == (10, 2, 3)
     queue.finish([messages[1]])
     assert queue.commit_offset == 10
     queue.finish([messages[0]])
     assert queue.commit_offset == 12
     queue.finish([messages[2]])
-    assert (queue.commit_offset, queue.cached_count, queue.cached_bytes) == (13, 0, 0)
+    assert (queue.commit_offset, queue.held.cached_count, queue.held.cached_bytes) == (13, 0, 0)
 
 
 def test_filtered_messages_count_as_done() -> None:
@@ -62,7 +62,7 @@ def test_finishing_twice_or_a_stranger_changes_nothing() -> None:
     queue.put([first, second], next_offset=12)
     queue.finish([first])
     queue.finish([first, message(99)])
-    assert (queue.commit_offset, queue.cached_count) == (11, 1)
+    assert (queue.commit_offset, queue.held.cached_count) == (11, 1)
     assert queue.contains(second)
     assert not queue.contains(message(11))
 
