@@ -1,29 +1,32 @@
-"""Topic attributes: what they may be, how a change is written, and the time to live that they mean.
+"""Topic attributes: their keys and values, how a change is written, and the time to live that they set.
 
-A change is text like `+reserve.time=24,-message.type`: `+key=value` sets, `-key` removes; a topic that is being created
-takes `+` only. Topics carry the result without signs.
+A change is text such as `+reserve.time=24,-message.type`: `+key=value` sets a value, `-key` removes it. A change that
+creates a topic may only set values. A topic stores its keys without the sign.
 
-    key                  values                                              default     changeable
-    queue.type           SimpleCQ, BatchCQ                                   SimpleCQ    no
-    cleanup.policy       DELETE, COMPACTION                                  DELETE      no
-    message.type         NORMAL, FIFO, DELAY, TRANSACTION, MIXED, UNSPECIFIED NORMAL     yes
-    reserve.time         whole hours, or finer: 90s, 1d12h                   -1          yes
-                         -1 or 0 = the broker's default
-    thermocline.ttl.ms   milliseconds, 0 = for ever, -1 = the default        -1          yes
-    thermocline.full.policy  refuse, drop-oldest; see drop_oldest.py         the broker's default    yes
+    key                      values                                                default               changeable
+    queue.type               SimpleCQ, BatchCQ (not built: refused)                SimpleCQ              no
+    cleanup.policy           DELETE, COMPACTION (not built: refused)               DELETE                no
+    message.type             NORMAL, FIFO, DELAY, TRANSACTION, MIXED, UNSPECIFIED  NORMAL                yes
+    reserve.time             whole hours, or a duration such as 90s or 1d12h;      -1                    yes
+                             -1 or 0 = the broker's default
+    thermocline.ttl.ms       milliseconds; 0 = for ever, -1 = the broker's default -1                    yes
+    thermocline.full.policy  refuse, drop-oldest (broker/tier/drop_oldest.py)      the broker's policy   yes
 
-The whole change is refused when a key is unknown or named twice, a value is wrong, or what cannot be changed would be.
+A change is refused as a whole if a key is unknown or named twice, a value is invalid, or the topic exists and the key
+is not changeable.
 
-The last two are one time to live in two spellings, and whichever is changed the other one follows:
+`reserve.time` and `thermocline.ttl.ms` state the same time to live. A change of one of them rewrites both ("-": the key
+is not stored):
 
-    time to live     reserve.time          thermocline.ttl.ms
-    whole hours      the hours             -
-    finer            hours, rounded up     milliseconds
-    for ever         -                     0
-    the default      - (-1 or 0 if given)  -
+    time to live           reserve.time                    thermocline.ttl.ms
+    whole hours            the hours                       -
+    other durations        the hours, rounded up           milliseconds
+    for ever               -                               0
+    the broker's default   -, or the -1 or 0 of the change -
 
-So Apache RocketMQ, which has only the first one, never deletes a message too soon. Removing either of them makes the
-topic follow the broker's default again. Where a file has both, the finer one counts.
+Apache RocketMQ reads `reserve.time` alone. The hours are rounded up so that it does not delete a message too soon.
+Removing either key makes the topic follow the broker's default again. If a file holds both keys,
+`thermocline.ttl.ms` counts unless it is -1 or invalid.
 Source: common/TopicAttributes.java, common/attribute/*.java, Apache RocketMQ 5.3.
 """
 
@@ -51,7 +54,7 @@ DURATION_TEXT_MAX = 64
 
 
 class Attribute(msgspec.Struct, frozen=True, kw_only=True):
-    """One known attribute."""
+    """One known attribute: whether an existing topic may change it, and which values it accepts."""
 
     is_changeable: bool
     accepts: Callable[[str], bool]
@@ -61,15 +64,15 @@ def _one_of(*values: str) -> Callable[[str], bool]:
     return frozenset(values).__contains__
 
 
-def _whole_number_from_minus_one(text: str) -> bool:
+def _is_number_from_minus_one(text: str) -> bool:
     digits = text[1:] if text.startswith("-") else text
     if not digits.isascii() or not digits.isdecimal() or len(digits) > NUMBER_DIGITS_MAX:
         return False
     return -1 <= int(text) <= LONG_MAX
 
 
-def _hours_or_duration(text: str) -> bool:
-    if _whole_number_from_minus_one(text):
+def _is_hours_or_duration(text: str) -> bool:
+    if _is_number_from_minus_one(text):
         return True
     duration_ms = parse_duration_ms(text) if len(text) <= DURATION_TEXT_MAX else None
     return duration_ms is not None and 0 < duration_ms <= LONG_MAX
@@ -82,12 +85,13 @@ ATTRIBUTES: Mapping[str, Attribute] = {
         is_changeable=True,
         accepts=_one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", MESSAGE_TYPE_MIXED),
     ),
-    RESERVE_TIME: Attribute(is_changeable=True, accepts=_hours_or_duration),
-    TTL_MS: Attribute(is_changeable=True, accepts=_whole_number_from_minus_one),
+    RESERVE_TIME: Attribute(is_changeable=True, accepts=_is_hours_or_duration),
+    TTL_MS: Attribute(is_changeable=True, accepts=_is_number_from_minus_one),
     FULL_POLICY: Attribute(is_changeable=True, accepts=_one_of(*FullPolicy)),
 }
 
-# What is not built yet, so that no topic is created whose messages would be kept otherwise than it says.
+# RocketMQ's values that are not built here. Refused: otherwise a topic would say one thing and its messages be stored
+# in another way.
 UNSUPPORTED_VALUES: Mapping[str, str] = {"queue.type": "BatchCQ", "cleanup.policy": "COMPACTION"}
 
 
@@ -120,25 +124,28 @@ def apply_change(
     is_new: bool,
     allowed: Mapping[str, Attribute] = ATTRIBUTES,
 ) -> dict[str, str]:
-    """The attributes after a change in the form that `parse_change` gives; `is_new` for a topic that is being created.
+    """Return the attributes of a topic or group after a change. Rules and most error texts are AttributeUtil.java's.
+
+    `change` has the form that `parse_change` returns. `is_new`: the topic or group is being created. `allowed`: the
+    attributes that exist (for groups: none).
 
     Raises:
-        InvalidRequestError: The change breaks a rule; nothing of it counts.
+        InvalidRequestError: The change breaks a rule; no part of it is applied.
     """
     result = dict(current)
-    named: set[str] = set()
-    signed = [(signed_key[:1], signed_key[1:]) for signed_key in change]
-    for (sign, key), value in zip(signed, change.values(), strict=True):
+    seen_keys: set[str] = set()
+    signed_keys = [(signed_key[:1], signed_key[1:]) for signed_key in change]
+    for (sign, key), value in zip(signed_keys, change.values(), strict=True):
         if not key or "+" in key or "-" in key:
             raise InvalidRequestError("kv string format wrong.")
-        if key in named:
+        if key in seen_keys:
             raise InvalidRequestError(f"alter duplication key. key: {key}")
-        named.add(key)
+        seen_keys.add(key)
         if is_new and sign != "+":
             raise InvalidRequestError(f"only add attribute is supported while creating topic. key: {key}")
-        # One time to live in two spellings is removed by either of them.
-        spellings = TTL_KEYS if key in TTL_KEYS else {key}
-        if sign == "-" and current.keys().isdisjoint(spellings):
+        # Either key of the time to live removes it, even if only the other key is stored.
+        equal_keys = TTL_KEYS if key in TTL_KEYS else {key}
+        if sign == "-" and current.keys().isdisjoint(equal_keys):
             raise InvalidRequestError(f"attempt to delete a nonexistent key: {key}")
         if sign not in ("+", "-"):
             raise InvalidRequestError(f"wrong format key: {key}")
@@ -155,14 +162,15 @@ def apply_change(
         if UNSUPPORTED_VALUES.get(key) == value:
             raise InvalidRequestError(f"not supported yet. key: {key}, value: {value}")
         result[key] = value
-    return _with_one_ttl(result, {key for sign, key in signed if sign == "+"}, {key for _, key in signed})
+    set_keys = {key for sign, key in signed_keys if sign == "+"}
+    return _with_equal_ttl_keys(result, set_keys=set_keys, changed_keys=seen_keys)
 
 
 def check_supported(attributes: Mapping[str, str]) -> None:
-    """Pass the attributes that another broker has given a topic.
+    """Check the attributes of a topic that another broker created.
 
     Raises:
-        InvalidRequestError: One of them asks for what is not built.
+        InvalidRequestError: An attribute has a value that is not built here.
     """
     for key, value in UNSUPPORTED_VALUES.items():
         if attributes.get(key) == value:
@@ -170,10 +178,10 @@ def check_supported(attributes: Mapping[str, str]) -> None:
 
 
 def ttl_ms(attributes: Mapping[str, str], *, default_ms: int | None) -> int | None:
-    """Time to live in ms that the attributes mean; None keeps messages for ever."""
-    fine = _number(attributes.get(TTL_MS))
-    if fine is not None and fine >= 0:
-        return fine or None
+    """Return the time to live in ms that the attributes set, else `default_ms`; None keeps messages for ever."""
+    exact_ms = _number(attributes.get(TTL_MS))
+    if exact_ms is not None and exact_ms >= 0:
+        return exact_ms or None
     hours = _number(attributes.get(RESERVE_TIME))
     if hours is not None and hours > 0:
         return min(hours * HOUR_MS, LONG_MAX)
@@ -181,7 +189,7 @@ def ttl_ms(attributes: Mapping[str, str], *, default_ms: int | None) -> int | No
 
 
 def ttl_attributes(attributes: Mapping[str, str], duration_ms: int | None) -> dict[str, str]:
-    """The attributes with another time to live: 0 for ever, None for the broker's default."""
+    """Return the attributes with another time to live: 0 for ever, None for the broker's default."""
     result = {name: value for name, value in attributes.items() if name not in TTL_KEYS}
     if duration_ms is None:
         return result
@@ -193,38 +201,44 @@ def ttl_attributes(attributes: Mapping[str, str], duration_ms: int | None) -> di
 
 
 def ttl_change(attributes: Mapping[str, str], duration_ms: int | None) -> dict[str, str]:
-    """The change that gives a topic another time to live; 0 for ever, None for the broker's default."""
+    """Return the change for `apply_change` that sets another time to live: 0 for ever, None for the broker's default.
+
+    `attributes`: the topic's present ones. The change is empty if the topic follows the broker's default already.
+    """
     if duration_ms is not None:
         return {f"+{TTL_MS}": str(duration_ms)}
     return {f"-{name}": "" for name in sorted(TTL_KEYS) if name in attributes}
 
 
-def _with_one_ttl(attributes: dict[str, str], added: set[str], named: set[str]) -> dict[str, str]:
-    """Both spellings of the time to live as the one says that a change named.
+def _with_equal_ttl_keys(attributes: dict[str, str], *, set_keys: set[str], changed_keys: set[str]) -> dict[str, str]:
+    """Return the attributes with both keys of the time to live rewritten, if a change sets or removes one of them.
+
+    `attributes` have the change already. `set_keys`: keys that it sets. `changed_keys`: keys that it sets or removes.
 
     Raises:
-        InvalidRequestError: The change names both, and they differ.
+        InvalidRequestError: The change sets both keys, to different times.
     """
-    if named.isdisjoint(TTL_KEYS):
+    if changed_keys.isdisjoint(TTL_KEYS):
         return attributes
-    fine_ms = _number(attributes[TTL_MS]) if TTL_MS in added else None
-    fine_ms = fine_ms if fine_ms is None or fine_ms >= 0 else None
-    if RESERVE_TIME not in added:
-        return ttl_attributes(attributes, fine_ms)
+    exact_ms = _number(attributes[TTL_MS]) if TTL_MS in set_keys else None
+    exact_ms = exact_ms if exact_ms is None or exact_ms >= 0 else None
+    if RESERVE_TIME not in set_keys:
+        return ttl_attributes(attributes, exact_ms)
     reserve_time = attributes[RESERVE_TIME]
-    coarse_ms = _reserved_ms(reserve_time)
-    if fine_ms is None:
-        result = ttl_attributes(attributes, coarse_ms)
-        # Kept as it was given, for tools that show it.
-        return result if coarse_ms is not None else {**result, RESERVE_TIME: reserve_time}
-    result = ttl_attributes(attributes, fine_ms)
-    if coarse_ms != fine_ms and result.get(RESERVE_TIME, "-1") != reserve_time:
-        raise InvalidRequestError(f"{RESERVE_TIME} and {TTL_MS} differ", reserve_time=reserve_time, ttl_ms=fine_ms)
+    reserved_ms = _reserved_ms(reserve_time)
+    if exact_ms is None:
+        result = ttl_attributes(attributes, reserved_ms)
+        # A given -1 or 0 is stored as it is: tools show it.
+        return result if reserved_ms is not None else {**result, RESERVE_TIME: reserve_time}
+    result = ttl_attributes(attributes, exact_ms)
+    # Not different: the rounded-up hours that are stored beside these milliseconds, or -1 beside "for ever".
+    if reserved_ms != exact_ms and result.get(RESERVE_TIME, "-1") != reserve_time:
+        raise InvalidRequestError(f"{RESERVE_TIME} and {TTL_MS} differ", reserve_time=reserve_time, ttl_ms=exact_ms)
     return result
 
 
 def _reserved_ms(text: str) -> int | None:
-    """The time to live that a value of `reserve.time` means, in hours or finer; None: the broker's default."""
+    """Return the time to live in ms that a valid `reserve.time` sets; None for the broker's default."""
     hours = _number(text)
     if hours is None:
         return parse_duration_ms(text)
@@ -232,25 +246,27 @@ def _reserved_ms(text: str) -> int | None:
 
 
 def full_policy(attributes: Mapping[str, str], *, default: str) -> FullPolicy:
-    """The topic's policy for a full disk; an invalid value in a file means the default."""
+    """Return the topic's policy for a full disk; `default` if its attribute is missing or, in a file, invalid."""
     text = attributes.get(FULL_POLICY, default)
     return FullPolicy(text if text in list(FullPolicy) else default)
 
 
 def _number(text: str | None) -> int | None:
-    """Attributes come from files too, where values may be invalid."""
-    return int(text) if text is not None and _whole_number_from_minus_one(text) else None
+    """Return the number; None if the text is missing or invalid. Values from files have not been checked."""
+    return int(text) if text is not None and _is_number_from_minus_one(text) else None
 
 
 def decode_ttl_default(data: bytes | None) -> int | None:
-    """The former default in a file of `encode_ttl_default`; None when there was none.
+    """Return the broker's default time to live in ms that an earlier start saved (`TopicTable.encode_ttl_default`).
+
+    None when `data` is None (no file), or when that default kept messages for ever.
 
     Raises:
-        CorruptDataError: It is no such file.
+        CorruptDataError: The file's content has another form.
     """
     if data is None:
         return None
     try:
         return msgspec.json.decode(data, type=dict[str, int])["defaultMs"] or None
     except (msgspec.MsgspecError, KeyError) as error:
-        raise CorruptDataError("the former default time to live cannot be read", file=TTL_DEFAULT_FILE_NAME) from error
+        raise CorruptDataError("the saved default time to live cannot be read", file=TTL_DEFAULT_FILE_NAME) from error

@@ -1,12 +1,13 @@
-"""Offset stores: where a group's progress is kept.
+"""Offset stores: read and save the queue offsets of one consumer group.
 
-Clustering keeps it at each queue's broker, broadcasting in a file on this machine:
+RemoteOffsetStore (clustering) keeps the offset of each queue at the queue's broker. LocalOffsetStore (broadcasting)
+keeps the offsets of all queues in one file on this machine:
 
     {directory}/{client id}/{group}/offsets.json        {"offsetTable":{{"brokerName":..,"queueId":0,"topic":..}:7}}
 
-the official clients' place and form, so that a program may change its SDK and go on where it was. The file is replaced
-as a whole, and synced before, in a thread; after a power cut an older state may be there, so messages come again, none
-is left out.
+Path and content are those of the official clients: a program that changes its SDK continues at its saved offsets.
+A thread writes a temporary file, syncs it and renames it to offsets.json. The rename is not synced: after a power cut
+the file may hold older offsets. Then messages are consumed again, and none is skipped.
 Source: client/consumer/store/RemoteBrokerOffsetStore.java, LocalFileOffsetStore.java, Apache RocketMQ 5.3.
 """
 
@@ -31,20 +32,26 @@ logger = logging.getLogger(__name__)
 
 
 class OffsetStore(Protocol):
-    """Reads and keeps offsets of one group."""
+    """Reads and saves the offsets of one group: of each queue, the offset of the next message to consume."""
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """Return the offset to go on at, None when the group has none; UnavailableError when no broker can answer."""
+        """Return the saved offset; None when the group has none.
+
+        Raises:
+            UnavailableError: The queue's broker does not answer. A local store has no broker and raises nothing.
+            MQError: The broker refused.
+        """
 
     async def persist(self, offsets: Mapping[MessageQueue, int], *, is_confirmed: bool) -> None:
-        """Keep these offsets. Failures are logged: the next round keeps newer ones.
+        """Save these offsets. A failure is logged, not raised: the caller's next round saves newer offsets.
 
-        `is_confirmed` returns only when they are kept, or cannot be.
+        With `is_confirmed` return only after each offset is saved or has failed; without it a broker's answer is not
+        awaited.
         """
 
 
 class RemoteOffsetStore:
-    """Offsets at the brokers."""
+    """Keeps the offset of each queue at the queue's broker."""
 
     def __init__(self, calls: ConsumerCalls) -> None:
         self._calls = calls
@@ -54,7 +61,7 @@ class RemoteOffsetStore:
         return await self._calls.consumer_offset(queue)
 
     async def persist(self, offsets: Mapping[MessageQueue, int], *, is_confirmed: bool) -> None:
-        """Tell each queue's broker; see `OffsetStore`."""
+        """Send each offset to its queue's broker; see `OffsetStore`."""
         await asyncio.gather(*(self._persist(queue, offset, is_confirmed) for queue, offset in offsets.items()))
 
     async def _persist(self, queue: MessageQueue, offset: int, is_confirmed: bool) -> None:
@@ -65,30 +72,34 @@ class RemoteOffsetStore:
 
 
 class LocalOffsetStore:
-    """Offsets in a file."""
+    """Keeps the offsets of all queues in one file. The constructor reads it.
+
+    Raises:
+        InvalidRequestError: The file cannot be read or decoded, or `directory` is None and there is no home directory.
+    """
 
     def __init__(self, *, directory: Path | None, client_id: str, group: str) -> None:
-        self._path = (_offsets_at_home() if directory is None else directory) / client_id / group / "offsets.json"
+        self._path = (_default_directory() if directory is None else directory) / client_id / group / "offsets.json"
         self._offsets = self._load()
-        self._writing = asyncio.Lock()
+        self._write_lock = asyncio.Lock()
         self._writes: set[asyncio.Task[None]] = set()
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """Look it up; see `OffsetStore`."""
+        """Return the offset that was loaded or saved last; see `OffsetStore`."""
         return self._offsets.get(queue)
 
     async def persist(self, offsets: Mapping[MessageQueue, int], *, is_confirmed: bool) -> None:
-        """Write the file, if anything changed; see `OffsetStore`. Cancelling stops only the waiting.
+        """Write the file if an offset changed; always confirmed. See `OffsetStore`. Cancelling stops only the waiting.
 
-        A write is a task of its own: its thread goes on whoever is cancelled, and the next write has to wait for it.
+        A write is a task of its own: its thread goes on when a caller is cancelled, and the next write has to wait for it.
         """
-        write = asyncio.get_running_loop().create_task(self._in_turn(offsets))
+        write = asyncio.get_running_loop().create_task(self._persist_in_turn(offsets))
         self._writes.add(write)
         write.add_done_callback(self._writes.discard)
         await asyncio.shield(write)
 
-    async def _in_turn(self, offsets: Mapping[MessageQueue, int]) -> None:
-        async with self._writing:
+    async def _persist_in_turn(self, offsets: Mapping[MessageQueue, int]) -> None:
+        async with self._write_lock:
             await self._persist(offsets)
 
     async def _persist(self, offsets: Mapping[MessageQueue, int]) -> None:
@@ -98,7 +109,7 @@ class LocalOffsetStore:
         merged = self._offsets | changed
         body = ResetOffsetBody(offset_table={to_wire(queue): QueueOffset(offset) for queue, offset in merged.items()})
         try:
-            await asyncio.to_thread(_replace, self._path, body.encode())
+            await asyncio.to_thread(_replace_file, self._path, body.encode())
         except OSError as error:
             logger.warning("offsets not written path=%s error=%s", self._path, error)
             return
@@ -118,20 +129,20 @@ class LocalOffsetStore:
         return {from_wire(queue): offset for queue, offset in table.items()}
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _replace_file(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
     with temporary.open("wb") as file:
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())  # before the rename: a file system may else keep the new name, and no byte of it
+        os.fsync(file.fileno())  # before the rename: otherwise a power cut may leave an empty file of the new name
     os.replace(temporary, path)
 
 
-def _offsets_at_home() -> Path:
+def _default_directory() -> Path:
     try:
         return Path.home() / ".rocketmq_offsets"
-    except RuntimeError as error:  # a container's user without a name, and without HOME
+    except RuntimeError as error:  # in a container: the user has no passwd entry, and HOME is not set
         raise InvalidRequestError(
-            "broadcasting keeps offsets in the home directory, and there is none: set local_offset_directory"
+            "broadcast offsets are saved in the home directory, and this user has none: set local_offset_directory"
         ) from error

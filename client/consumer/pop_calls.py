@@ -1,5 +1,6 @@
-"""PopCalls: the typed requests of a POP consumer to brokers. Every method finds the broker by its name in the routes.
+"""PopCalls: sends the requests of a POP consumer to brokers, and decodes the answers. AsyncPopConsumer calls it.
 
+Each request goes to the master of a broker name; the session's routes have its address.
 Source: client/impl/MQClientAPIImpl.java, Apache RocketMQ 5.3.
 """
 
@@ -30,12 +31,12 @@ __all__ = ["PopCalls"]
 
 ALL_QUEUES = -1
 ANSWER_GRACE_MS = 10_000
-"""How much longer than the broker waits the answer is waited for."""
-NOTHING_CODES = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL})
+"""The client waits for the answer so much longer than the broker waits for messages."""
+NO_MESSAGE_CODES = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL})
 
 
 class PopCalls:
-    """See the module. Belongs to its session's loop."""
+    """See the module. Belongs to its session's event loop."""
 
     def __init__(self, session: ClientSession, *, group: str) -> None:
         self._session = session
@@ -53,14 +54,18 @@ class PopCalls:
         in_order: bool,
         attempt_id: str | None,
     ) -> list[PoppedMessage]:
-        """Take messages of a topic from all queues of one broker, which waits for some up to `await_ms`.
+        """Pop messages of a topic from all queues of one broker. The list is empty if none comes within `await_ms`.
 
-        Cancelling may lose the answer: then the messages come back after `invisible_ms`.
+        `init_mode`: where a group without an offset begins, 0 at the first message of a queue, 1 at its end.
+        `attempt_id`: names one ordered POP, so that a retry gets the same messages. Brokers compare hashes of tags:
+        messages with another tag of the same hash are acknowledged and not returned.
+        Cancelling may lose the answer. The messages of a lost answer, and of any call that raises, become visible again
+        after `invisible_ms`.
 
         Raises:
-            UnavailableError: No answer, or the broker cannot serve this now.
-            MQError: It refused.
-            CorruptDataError: What came is damaged; it comes back after `invisible_ms`.
+            UnavailableError: No answer, or the broker cannot serve this now: the POP or that acknowledgement.
+            MQError: The broker refused, or its answer's header cannot be read.
+            CorruptDataError: The messages in the answer are damaged.
         """
         header = PopMessageRequestHeader(
             consumer_group=self._group,
@@ -83,7 +88,7 @@ class PopCalls:
             RemotingCommand.request(RequestCode.POP_MESSAGE, header),
             timeout_ms=await_ms + ANSWER_GRACE_MS,
         )
-        if answer.code in NOTHING_CODES:
+        if answer.code in NO_MESSAGE_CODES:
             return []
         if answer.code != ResponseCode.SUCCESS:
             raise answer_error(answer.code, answer.remark, address=address)
@@ -98,14 +103,15 @@ class PopCalls:
         unwanted = [message for message in messages if tags and message.record.tags not in tags]
         if not unwanted:
             return messages
-        await self.ack(unwanted)  # the broker compared hashes; no member of the group wants these
+        await self.ack(unwanted)  # no member of the group wants them: all have the same subscription
         return [message for message in messages if message.record.tags in tags]
 
     async def ack(self, messages: Sequence[PoppedMessage]) -> None:
-        """Acknowledge messages; one request for each broker.
+        """Acknowledge messages: one request for each broker, one after another. The first failure ends it.
 
         Raises:
-            UnavailableError: No answer, or not now; they come back unless `ack` is repeated in time.
+            UnavailableError: No answer, or the broker cannot serve this now. Messages that were not acknowledged become
+                visible again unless `ack` is repeated in time.
             MQError: The broker refused.
         """
         if len(messages) == 1:
@@ -120,20 +126,22 @@ class PopCalls:
             )
             await self._call(message.receipt.broker_name, RequestCode.ACK_MESSAGE, header)
             return
-        by_broker: dict[str, list[PoppedMessage]] = {}
+        messages_by_broker: dict[str, list[PoppedMessage]] = {}
         for message in messages:
-            by_broker.setdefault(message.receipt.broker_name, []).append(message)
-        for broker_name, of_broker in by_broker.items():
-            acks = batch_acks([(each.topic, each.receipt) for each in of_broker], group=self._group)
+            messages_by_broker.setdefault(message.receipt.broker_name, []).append(message)
+        for broker_name, broker_messages in messages_by_broker.items():
+            # A batch names the topic that was popped and the retry flag; the single request above the stored topic.
+            acks = batch_acks([(message.topic, message.receipt) for message in broker_messages], group=self._group)
             body = BatchAckMessageRequestBody(acks=acks, broker_name=broker_name)
             await self._call(broker_name, RequestCode.BATCH_ACK_MESSAGE, body=body.encode())
 
     async def change_invisible(self, message: PoppedMessage, *, invisible_ms: int) -> ReceiptHandle:
-        """Keep a message invisible to other consumers for `invisible_ms` from now on; its receipt from now on.
+        """Keep a message invisible to other consumers for `invisible_ms` from now. Returns its new receipt, which
+        replaces the old one.
 
         Raises:
-            UnavailableError: No answer, or not now; the old receipt holds.
-            MQError: The broker refused.
+            UnavailableError: No answer, or the broker cannot serve this now; the message keeps its old receipt.
+            MQError: The broker refused; the message keeps its old receipt.
         """
         receipt = message.receipt
         header = ChangeInvisibleTimeRequestHeader(

@@ -1,11 +1,11 @@
-"""TlsConfig: the TLS settings of a broker or NameServer, by RocketMQ's names; checked as values, no file is read here.
+"""TlsConfig: the TLS settings of a broker, NameServer or controller, by RocketMQ's names. Checks values, reads no file.
 
-`tls.server.*` concern the port that is listened on, `tls.client.*` the connections to NameServers and other brokers.
-Where RocketMQ accepts a setting and does less than it promises, ours is stricter:
-  - Key and certificate count as soon as they are named; RocketMQ ignores them until `tls.test.mode.enable=false`.
-  - A client's certificate that the server requests is checked, against `tls.server.trustCertPath` or the system's
+`tls.server.*` apply to the listening port, `tls.client.*` to connections to NameServers and other brokers.
+Stricter than RocketMQ in three cases:
+  - Key and certificate are used as soon as they are set; RocketMQ ignores them until `tls.test.mode.enable=false`.
+  - A client certificate that the server requests is checked, against `tls.server.trustCertPath` or the system's
     authorities; RocketMQ accepts any certificate unless `tls.server.authClient=true`.
-  - A mode that does not exist is an error; RocketMQ takes it as permissive.
+  - An unknown `tls.server.mode` is an error; RocketMQ treats it as permissive.
 Source: remoting/netty/TlsSystemConfig.java, TlsHelper.java, Apache RocketMQ 5.5.
 """
 
@@ -19,22 +19,23 @@ from thermocline.remoting.errors import InvalidParameterError
 __all__ = ["CONFIG_FILE_DEFAULT", "TLS_SECRETS", "TlsConfig", "TlsMode", "shown_tls"]
 
 CONFIG_FILE_DEFAULT = "/etc/rocketmq/tls.properties"
-"""Read if it is there; a file that a setting names must be there."""
+"""Read if it exists. Any other file that `tls.config.file` names must exist."""
 TLS_SECRETS = frozenset({"tls.server.keyPassword", "tls.client.keyPassword"})
-"""Settings whose value is shown nowhere."""
+"""Settings whose values are never shown."""
 PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 CLIENT_CERTIFICATES = ("none", "optional", "require")
 _MASK = "***"
 
 
 class TlsMode:
-    """What a port takes."""
+    """Which connections a port accepts."""
 
     DISABLED = "disabled"
+    """Plain connections only."""
     PERMISSIVE = "permissive"
-    """Plain connections and TLS, distinguished by their first byte."""
+    """Plain and TLS connections, distinguished by their first byte."""
     ENFORCING = "enforcing"
-    """TLS alone."""
+    """TLS connections only."""
     ALL = (DISABLED, PERMISSIVE, ENFORCING)
 
 
@@ -45,37 +46,40 @@ def _setting(default: Any, name: str, *, least: int | None = None, most: int | N
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsConfig:
-    """TLS settings of one daemon; checked when made.
+    """TLS settings of one daemon. The constructor checks them.
 
     Raises:
-        InvalidParameterError: A value is none, or promises what another value takes back.
+        InvalidParameterError: A value is invalid, or two values contradict each other.
     """
 
     server_mode: str = _setting(TlsMode.PERMISSIVE, "tls.server.mode")
     config_file: str = _setting(CONFIG_FILE_DEFAULT, "tls.config.file")
-    """Properties with further TLS settings."""
+    """Path of a properties file with further TLS settings."""
     test_mode: bool = _setting(True, "tls.test.mode.enable")
-    """Whether a self-signed certificate is made at the start when no key and certificate are named."""
+    """Whether the port uses a self-signed certificate when no key and certificate are set."""
     client_certificate: str = _setting("none", "tls.server.need.client.auth")
+    """Whether the server requests a client certificate: none, optional or require."""
     server_key_path: str = _setting("", "tls.server.keyPath")
     server_key_password: str = _setting("", "tls.server.keyPassword")
     server_certificate_path: str = _setting("", "tls.server.certPath")
     check_clients: bool = _setting(False, "tls.server.authClient")
+    """Whether client certificates are checked; they also are if `server_trust_path` is set."""
     server_trust_path: str = _setting("", "tls.server.trustCertPath")
-    """Authorities of clients' certificates; empty: the system's."""
+    """File of the authorities that client certificates are checked against; empty: the system's."""
     outgoing: bool = _setting(False, "tls.enable")
-    """Whether connections to NameServers and other brokers are TLS."""
+    """Whether connections to NameServers and other brokers use TLS."""
     client_key_path: str = _setting("", "tls.client.keyPath")
     client_key_password: str = _setting("", "tls.client.keyPassword")
     client_certificate_path: str = _setting("", "tls.client.certPath")
     check_servers: bool = _setting(False, "tls.client.authServer")
+    """Whether server certificates are checked; they also are if `client_trust_path` is set."""
     client_trust_path: str = _setting("", "tls.client.trustCertPath")
-    """Authorities of servers' certificates; empty: the system's."""
+    """File of the authorities that server certificates are checked against; empty: the system's."""
     protocols: str = _setting("", "tls.protocols")
     """TLSv1.2, TLSv1.3 or both, separated by commas; empty: both."""
     handshake_timeout_ms: int = _setting(10_000, "tlsHandshakeTimeoutMills", least=100, most=600_000)
     handshakes_max: int = _setting(1_024, "tlsHandshakesMax", least=1, most=65_536)
-    """Handshakes under way at a time; a further connection is closed."""
+    """Handshakes under way at one time; one more TLS connection is closed at once."""
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -99,22 +103,22 @@ class TlsConfig:
 
     @property
     def takes_tls(self) -> bool:
-        """Whether the port takes TLS connections."""
+        """Whether the port accepts TLS connections."""
         return self.server_mode != TlsMode.DISABLED
 
     @property
     def is_self_signed(self) -> bool:
-        """Whether the port's certificate is made at the start."""
+        """Whether the port uses a self-signed certificate, because no key and certificate are set."""
         return self.takes_tls and not self.server_key_path
 
     @property
     def asks_certificate(self) -> bool:
-        """Whether the server requests a certificate of clients."""
+        """Whether the server requests client certificates."""
         return self.client_certificate != "none"
 
     @property
     def protocol_names(self) -> tuple[str, ...]:
-        """The versions that are named; none: all that are supported."""
+        """The TLS versions in `protocols`; empty when all of PROTOCOLS are allowed."""
         return tuple(word.strip() for word in self.protocols.split(",") if word.strip())
 
     def _check_client_certificates(self) -> None:
@@ -132,7 +136,7 @@ class TlsConfig:
 
 
 def shown_tls(name: str, text: str) -> str:
-    """The text of a setting as it may be shown."""
+    """Return a setting's text for display: a mask instead of a secret."""
     return _MASK if text and name in TLS_SECRETS else text
 
 

@@ -4,7 +4,12 @@ from thermocline.tiered.index_format.chapters import CHAPTER_RECORDS, Life, Plac
 from thermocline.tiered.index_format.index_directory import directory_of
 from thermocline.tiered.index_format.index_entry import PLACES, IndexEntry, IndexGap, encode_checksums, encode_topics
 from thermocline.tiered.index_format.index_object import IndexedPlace, IndexObject, QueuePlace
-from thermocline.tiered.index_format.index_writer import FinishedIndex, IndexRange, IndexWriter, decode_index_footer
+from thermocline.tiered.index_format.index_writer import (
+    FinishedIndex,
+    IndexDescription,
+    IndexWriter,
+    decode_index_footer,
+)
 from thermocline.tiered.index_format.key_pages import (
     BLOOM_BITS_PER_KEY,
     FRAME_ENTRIES,
@@ -21,10 +26,10 @@ __all__ = [
     "FRAME_ENTRIES",
     "PLACES",
     "FinishedIndex",
+    "IndexDescription",
     "IndexEntry",
     "IndexGap",
     "IndexObject",
-    "IndexRange",
     "IndexWriter",
     "IndexedPlace",
     "KeyEntries",

@@ -1,13 +1,16 @@
-"""IndexWriter: one index object, front to back, without holding it in memory when a folder is given.
+"""IndexWriter: writes one index object from front to back, into a file if a folder is given, otherwise into memory.
 
     8 bytes    INDEX_MAGIC
-    frames     of entries, page by page (key_pages.py)
-    blooms     the bloom pages
-    chapters   end to end (chapters.py)
-    footer     one zstd frame around the JSON of the entry (index_entry.py), without the sizes that include itself
-    trailer    as every part has it (segment_format.py)
+    frames     zstd frames of key entries, page by page (key_pages.py)
+    blooms     the bloom pages, one for each page of key entries (key_pages.py)
+    chapters   records in the order of the log, end to end (chapters.py)
+    footer     one zstd frame around the JSON of the IndexEntry; its `object_bytes` and `crc32` are 0 here, because
+               they cover the footer
+    trailer    as in every part (segment_format.py)
 
-An object is of keys or of places: the other half is empty.
+An object indexes either keys (no chapters) or places (no frames, no blooms). A place is a record's physical offset.
+IndexBuilder and IndexMerger call, for each page in order, `add_pages` (several whole pages at once) or `add_to_page`
+and `end_page` (one page in portions); then `end_pages`, `add_chapter` for each chapter, and `finish`.
 """
 
 from __future__ import annotations
@@ -37,8 +40,12 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(IndexEntry)
 
 
-class IndexRange(msgspec.Struct, frozen=True, kw_only=True):
-    """What an object is to be: its name, its class and range, and what bounds its records."""
+class IndexDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of an index object before it is written; its IndexEntry has the same fields.
+
+    `key`: of the object in the bucket. Places [start, end) of the log. `topics`: as `encode_topics` returns them.
+    `record_count` counts only for an object without chapters. `level`: how often its content was merged.
+    """
 
     index_id: SegmentId
     ttl_class: str
@@ -54,7 +61,7 @@ class IndexRange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FinishedIndex:
-    """An index object to upload: `entry` is to be committed, `data` its bytes, `blooms` its bloom pages."""
+    """A complete index object: the caller uploads `data`, its bytes, and commits `entry`. `__exit__` frees them."""
 
     def __init__(self, entry: IndexEntry, spool: Spool) -> None:
         self.entry = entry
@@ -76,10 +83,11 @@ class FinishedIndex:
 
 
 class IndexWriter:
-    """First keys in order of pages, then records in order of the log. `close` it if it is not finished."""
+    """Takes key entries in the order of pages, then records in the order of the log. `close` discards an unfinished
+    object. Each method that writes raises DiskFullError when the folder's disk has no room."""
 
-    def __init__(self, wanted: IndexRange, shape: PageShape, *, folder: Path | None) -> None:
-        self._wanted = wanted
+    def __init__(self, description: IndexDescription, shape: PageShape, *, folder: Path | None) -> None:
+        self._description = description
         self._shape = shape
         self._spool = Spool(folder)
         self._spool.write(INDEX_MAGIC)
@@ -88,50 +96,54 @@ class IndexWriter:
         self._key_count = 0
         self._next_page = 0
         self._page: PageEncoder | None = None
-        """Of the page whose entries come in portions."""
+        """Encodes the page that `add_to_page` has begun; None when no page is begun."""
 
     def add_pages(self, entries: KeyEntries, *, page_end: int) -> None:
-        """All entries of the pages up to `page_end`, by hash; those of one hash newest first."""
+        """Write the next pages, up to `page_end`. `entries`: all of theirs, by hash; those of one hash newest first."""
         rows, start = self._rows, self._next_page
         assert self._page is None
         assert start < page_end <= self._shape.page_count
         for page in encode_pages(self._shape, entries, page_start=start, page_end=page_end):
             for frame in page.frames:
                 self._spool.write(frame)
-            _of(rows.frames_of_page).append(len(page.frames))
-            _of(rows.frame_bytes).extend(map(len, page.frames))
-            _of(rows.first_hashes).extend(page.first_hashes)
+            _as_list(rows.frames_of_page).append(len(page.frames))
+            _as_list(rows.frame_bytes).extend(map(len, page.frames))
+            _as_list(rows.first_hashes).extend(page.first_hashes)
         self._blooms.write(self._shape.build_blooms(entries.hashes, page_start=start, page_end=page_end))
         self._key_count += len(entries)
         self._next_page = page_end
 
     def add_to_page(self, entries: KeyEntries) -> None:
-        """Some entries of the next page alone, in order as those of `add_pages`; `end_page` follows the last ones."""
+        """Add some entries of the next page, in the order that `add_pages` needs; `end_page` completes the page."""
         if self._page is None:
             self._page = PageEncoder()
         for frame in self._page.add(entries):
             self._write_frame(frame)
 
     def end_page(self) -> None:
-        """All entries of the page are in. SegmentFormatError if they are more than a page can have."""
+        """Complete the page of `add_to_page`; without entries it is empty.
+
+        Raises:
+            SegmentFormatError: The page has more than FRAMES_OF_PAGE_MAX frames.
+        """
         page, self._page = self._page or PageEncoder(), None
         for frame in page.finish():
             self._write_frame(frame)
         if len(page.first_hashes) > FRAMES_OF_PAGE_MAX:
-            raise SegmentFormatError("a page cannot have so many entries", entry_count=page.entry_count)
+            raise SegmentFormatError("too many entries for one page of an index object", entry_count=page.entry_count)
         number = self._next_page
-        _of(self._rows.frames_of_page).append(len(page.first_hashes))
-        _of(self._rows.first_hashes).extend(page.first_hashes)
+        _as_list(self._rows.frames_of_page).append(len(page.first_hashes))
+        _as_list(self._rows.first_hashes).extend(page.first_hashes)
         self._blooms.write(self._shape.build_blooms(page.hashes, page_start=number, page_end=number + 1))
         self._key_count += page.entry_count
         self._next_page += 1
 
     def _write_frame(self, frame: bytes) -> None:
         self._spool.write(frame)
-        _of(self._rows.frame_bytes).append(len(frame))
+        _as_list(self._rows.frame_bytes).append(len(frame))
 
     def end_pages(self) -> None:
-        """All keys are in; what follows are records."""
+        """Write the bloom pages. Call after the last page and before the first chapter."""
         assert self._page is None
         assert self._next_page == self._shape.page_count
         self._blooms_start = self._spool.size_bytes
@@ -141,40 +153,42 @@ class IndexWriter:
         self._chapters_start = self._spool.size_bytes
 
     def add_chapter(self, rows: PlaceRows, *, newest_ms: int) -> None:
-        """Up to CHAPTER_RECORDS records that follow the last ones; none of them was stored after `newest_ms`."""
+        """Write a chapter: up to CHAPTER_RECORDS records, behind those of the chapter before it in the log. None of
+        them was stored after `newest_ms`."""
         assert len(rows) <= CHAPTER_RECORDS
         stored = encode_chapter(rows)
         self._spool.write(stored)
-        _of(self._rows.chapter_records).append(len(rows))
-        _of(self._rows.chapter_bytes).append(len(stored))
-        _of(self._rows.chapter_places).append(int(rows.places[0]))
-        _of(self._rows.chapter_newest_ms).append(newest_ms)
+        _as_list(self._rows.chapter_records).append(len(rows))
+        _as_list(self._rows.chapter_bytes).append(len(stored))
+        _as_list(self._rows.chapter_places).append(int(rows.places[0]))
+        _as_list(self._rows.chapter_newest_ms).append(newest_ms)
 
     def finish(self, *, created_ms: int) -> FinishedIndex:
-        """Complete the object; `record_count` of an object of places is what its chapters have."""
-        wanted, spool, rows = self._wanted, self._spool, self._rows
+        """Write footer and trailer; return the object, which from now on owns the bytes. With chapters, `record_count`
+        is the number of their records."""
+        description, spool, rows = self._description, self._spool, self._rows
         entry = IndexEntry(
-            index_id=str(wanted.index_id),
-            ttl_class=wanted.ttl_class,
-            key=wanted.key,
+            index_id=str(description.index_id),
+            ttl_class=description.ttl_class,
+            key=description.key,
             object_bytes=0,
             crc32=0,
-            start=wanted.start,
-            end=wanted.end,
-            topics=wanted.topics,
-            min_store_ms=wanted.min_store_ms,
-            max_store_ms=wanted.max_store_ms,
-            record_count=sum(rows.chapter_records) or wanted.record_count,
+            start=description.start,
+            end=description.end,
+            topics=description.topics,
+            min_store_ms=description.min_store_ms,
+            max_store_ms=description.max_store_ms,
+            record_count=sum(rows.chapter_records) or description.record_count,
             key_count=self._key_count,
             page_bytes=self._shape.page_bytes,
             page_count=self._shape.page_count,
             blooms_start=SegmentOffset(self._blooms_start),
             chapters_start=SegmentOffset(self._chapters_start),
             footer_start=SegmentOffset(spool.size_bytes),
-            directory=encode_directory(rows, start=wanted.start, min_store_ms=wanted.min_store_ms),
+            directory=encode_directory(rows, start=description.start, min_store_ms=description.min_store_ms),
             created_ms=created_ms,
-            level=wanted.level,
-            gaps=wanted.gaps,
+            level=description.level,
+            gaps=description.gaps,
             format_version=INDEX.version,
         )
         spool.write(encode_footer(_encoder.encode(entry), kind=INDEX, body_end=spool.size_bytes))
@@ -182,13 +196,14 @@ class IndexWriter:
         return FinishedIndex(entry, spool)
 
     def close(self) -> None:
-        """Give it up; idempotent."""
+        """Discard the unfinished object; idempotent."""
         self._spool.close()
         self._blooms.close()
 
 
 def decode_index_footer(tail: bytes | memoryview) -> IndexEntry:
-    """The entry in the footer of an index object, of which `tail` is the end. Raises as `decode_footer`."""
+    """Return the entry in the footer of an index object. `tail`: the object's last bytes, with at least footer and
+    trailer. Raises as `decode_footer`."""
     return decode_footer(tail, kind=INDEX)
 
 
@@ -204,6 +219,6 @@ INDEX: PartKind[IndexEntry] = PartKind(
 )
 
 
-def _of(column: object) -> list[int]:
+def _as_list(column: object) -> list[int]:
     assert isinstance(column, list)
     return column

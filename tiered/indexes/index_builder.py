@@ -23,9 +23,9 @@ from thermocline.tiered.index_format import (
     CHAPTER_RECORDS,
     PLACES,
     FinishedIndex,
+    IndexDescription,
     IndexEntry,
     IndexGap,
-    IndexRange,
     IndexWriter,
     KeyEntries,
     Life,
@@ -190,7 +190,7 @@ class IndexBuilder:
         topics = {part.topic for part in parts} | {kept.gap.topic for kept in gaps}
         keys = _sorted_keys(parts) if parts and not is_of_places else None
         shape = PageShape.for_keys(_distinct(keys) if keys is not None else 0)
-        description = IndexRange(
+        description = IndexDescription(
             index_id=wanted.index_id,
             ttl_class=wanted.ttl_class,
             key=wanted.key,

@@ -25,9 +25,9 @@ from thermocline.tiered.index_format import (
     CHAPTER_RECORDS,
     FRAME_ENTRIES,
     FinishedIndex,
+    IndexDescription,
     IndexEntry,
     IndexObject,
-    IndexRange,
     IndexWriter,
     KeyEntries,
     Life,
@@ -79,7 +79,7 @@ class IndexMerger:
                 objects.append(IndexObject(spooled, entry))
             index_id, key = uploads.new(inputs[0].ttl_class)
             first = inputs[0]
-            description = IndexRange(
+            description = IndexDescription(
                 index_id=index_id,
                 ttl_class=first.ttl_class,
                 key=key,
@@ -103,7 +103,7 @@ class IndexMerger:
         return uploads.result
 
     async def _write(
-        self, description: IndexRange, objects: list[IndexObject], cuts_ms: Mapping[str, int]
+        self, description: IndexDescription, objects: list[IndexObject], cuts_ms: Mapping[str, int]
     ) -> FinishedIndex:
         # A key in two inputs counts twice: slightly too much room.
         shape = PageShape.for_keys(sum(_distinct_keys(each.entry) for each in objects))

@@ -1,8 +1,11 @@
-"""Bucket scrub: checks the cold tier of every broker under a URL, without a running broker. Changes nothing there.
+"""Bucket scrub: checks the cold tiers of all brokers in a bucket, without a running broker. Only reads the bucket.
 
-A deep scrub with a budget continues where the last one stopped if it has a cursor file:
+`thermocline tier scrub URL` calls it. A deep scrub that stops at its budget writes the state file: for each broker its
+cursor, the last object that was read. The next deep scrub with this file continues behind that object:
 
     {"DefaultCluster/broker-a": "topic\\tsegment id", ...}
+
+A broker whose scrub came to its end has no cursor: its next deep scrub begins with the first segment.
 """
 
 from __future__ import annotations
@@ -34,15 +37,20 @@ def scrub_bucket(
     state_path: Path | None,
     afresh: bool,
 ) -> list[ScrubReport]:
-    """Return one report for each broker.
+    """Scrub all brokers in the bucket at `url`; return one report for each. Runs an event loop until it is done.
+
+    `deep`: read every byte, not names and sizes alone. `budget_bytes`: the most bytes that the deep scrubs of all
+    brokers read together, though each reads at least one object. `state_path`: the state file; only a deep scrub uses
+    it. `afresh`: begin with the first segments, whatever that file says.
 
     Raises:
-        ObjectNotFoundError: No broker has a cold tier there.
-        ObjectStoreUnavailableError: No answer.
-        InvalidRequestError: The URL is not one of a store.
+        ObjectNotFoundError: There is no broker's cold tier at this URL.
+        ObjectStoreUnavailableError: The object store does not answer.
+        InvalidRequestError: `url` is not the URL of an object store.
+        OSError: The state file cannot be written; the reports are lost.
     """
 
-    async def run() -> list[ScrubReport]:
+    async def scrub_all() -> list[ScrubReport]:
         store = await open_object_store(url)
         try:
             limited = with_read_limit(store, bytes_per_second)
@@ -50,18 +58,18 @@ def scrub_bucket(
         finally:
             await store.close()
 
-    cursors = {} if afresh or state_path is None else _load(state_path)
-    reports = asyncio.run(run())
+    cursors = {} if afresh or state_path is None else _load_cursors(state_path)
+    reports = asyncio.run(scrub_all())
     if state_path is not None and deep:
-        kept = cursors | {report.root: report.cursor for report in reports}
-        state_path.write_bytes(msgspec.json.encode({root: cursor for root, cursor in kept.items() if cursor}))
+        new_cursors = cursors | {report.root: report.cursor for report in reports}
+        state_path.write_bytes(msgspec.json.encode({root: cursor for root, cursor in new_cursors.items() if cursor}))
     return reports
 
 
 async def _scrub_roots(
     store: ObjectStore, url: str, cursors: dict[str, str], *, deep: bool, budget_bytes: int | None
 ) -> list[ScrubReport]:
-    """One broker after the other; they share the budget."""
+    """Scrub one broker after another; `budget_bytes` is for all of them together."""
     roots = await find_roots(store)
     if not roots:
         raise ObjectNotFoundError("there is no cold tier at this URL", url=without_options(url))
@@ -83,8 +91,8 @@ async def _scrub_roots(
     return reports
 
 
-def _load(path: Path) -> dict[str, str]:
-    """Where earlier scrubs stopped; empty if the file is missing or unreadable."""
+def _load_cursors(path: Path) -> dict[str, str]:
+    """Return the cursor of each broker in the file; empty if it is missing or cannot be read: all scrubs begin anew."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
     except (OSError, msgspec.DecodeError):

@@ -25,7 +25,7 @@ from thermocline.tiered.sealing.due_changes import DueChanges, changed_topics
 from thermocline.tiered.sealing.gate_lag import GateLag
 from thermocline.tiered.sealing.pack_sealer import SealedPack
 from thermocline.tiered.sealing.round_costs import RoundCosts
-from thermocline.tiered.sealing.round_uploads import RoundUploads, entries_of
+from thermocline.tiered.sealing.round_uploads import RoundUploads, group_by_ledger_entry
 from thermocline.tiered.sealing.seal_admission import Admitted, DueTopic, SealAdmission
 from thermocline.tiered.sealing.seal_backlog import SealBacklog, SealPlan
 from thermocline.tiered.sealing.seal_demands import TakenDemands
@@ -229,7 +229,7 @@ class SealRounds:
         changed: set[str] = set()
         carried = await self._carry() if sealed or packs else None
         async with self._commits.changing:
-            for group in entries_of(packs):
+            for group in group_by_ledger_entry(packs):
                 before = self._commits.catalog
                 segments = [entry for _, entry in sealed]
                 plans = [*(plan for plan, _ in sealed), *(plan for each in group for plan, _ in each.pieces)]
