@@ -91,7 +91,7 @@ class LocalOffsetStore:
     async def persist(self, offsets: Mapping[MessageQueue, int], *, is_confirmed: bool) -> None:
         """Write the file if an offset changed; always confirmed. See `OffsetStore`. Cancelling stops only the waiting.
 
-        A write is a task of its own: its thread goes on when a caller is cancelled, and the next write has to wait for it.
+        A write is a task of its own: its thread goes on when a caller is cancelled, and the next write waits for it.
         """
         write = asyncio.get_running_loop().create_task(self._persist_in_turn(offsets))
         self._writes.add(write)

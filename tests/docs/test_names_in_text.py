@@ -68,6 +68,7 @@ def wrong_in_command(words: list[str]) -> list[str]:
     command, rest = resolved(words)
     options = {text for one in command.params for text in (*one.opts, *one.secondary_opts)}
     options |= {"-h", "--help"} | ({"--version"} if command is command_line else set())
+    options.add("-")  # standard input, as the value of one
     wrong = [word for word in rest if word.startswith("-") and word.partition("=")[0] not in options]
     if rest and PLACEHOLDER.match(rest[0]) and isinstance(command, click.Group):
         return []
@@ -153,7 +154,13 @@ def test_settings_with_a_value_are_settings_that_take_it(page: Path) -> None:
 NO_SETTINGS = frozenset(
     {
         *("message.type", "queue.type", "cleanup.policy", "reserve.time"),  # attributes of topics
-        *("failOnDataLoss", "onCorruptFrame", "availableNow", "path.style.access"),  # of Spark's reads, and of s3a
+        *(
+            "failOnDataLoss",
+            "onCorruptFrame",
+            "decompressBody",
+            "availableNow",
+            "path.style.access",
+        ),  # of Spark's reads, and of s3a
         *("rocketmq.serialize.type", "org.apache.rocketmq.client.sendSmartMsg"),  # JVM properties of RocketMQ's clients
         "spark.hadoop.fs.s3a.experimental.input.fadvise",
     }
