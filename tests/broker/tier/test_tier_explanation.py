@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from thermocline.broker.cold.tier_holds import PinHold, QuarantinedRange
+from thermocline.broker.tier import tier_explanation
 from thermocline.broker.tier.tier_explanation import QueueTierState, TierCondition, TopicTierState, explain, fenced_by
 from thermocline.store.retention import FileVerdict
 from thermocline.tiered.budgets.tier_config import TierConfig
@@ -110,6 +111,13 @@ def test_a_fenced_broker_names_the_fencing_broker() -> None:
         )
         assert row.next == f"stays local: {expected}, and commits and deletes nothing any more"
         assert row.why_local == f"{expected}, and deletes nothing any more"
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"), [(3, 9, "[3, 9)"), (9, 9, "none"), (None, 9, "unknown"), (9, None, "unknown")]
+)
+def test_a_range_of_offsets_in_words(start: int | None, end: int | None, expected: str) -> None:
+    assert tier_explanation._range(start, end) == expected
 
 
 def test_quarantined_and_pinned_ranges_are_reported_by_queue() -> None:

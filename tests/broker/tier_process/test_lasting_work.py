@@ -24,6 +24,18 @@ async def test_work_that_fails_begins_again_and_is_logged_once(caplog: pytest.Lo
     assert all(record.exc_info for record in caplog.records)
 
 
+async def test_it_pauses_before_it_begins_again() -> None:
+    loop, begun_s = asyncio.get_running_loop(), list[float]()
+
+    async def work() -> None:
+        begun_s.append(loop.time())
+        if len(begun_s) == 1:
+            raise OSError(24, "Too many open files")
+
+    await keep_working(work, name="merging", pause_s=0.05)
+    assert begun_s[1] - begun_s[0] >= 0.05
+
+
 async def test_it_ends_when_it_is_cancelled() -> None:
     begun = asyncio.Event()
 

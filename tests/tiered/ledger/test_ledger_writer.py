@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import zlib
 from random import Random
 
 import pytest
@@ -23,10 +24,15 @@ from thermocline.remoting.errors import (
 from thermocline.tiered.catalog.catalog import Catalog
 from thermocline.tiered.catalog.ledger_entry import CatalogSettings, LedgerChanges, SegmentOut, TopicChange, TopicDelete
 from thermocline.tiered.garbage.garbage import GarbageCollector
-from thermocline.tiered.ledger.checkpoint import load_head_if_good
+from thermocline.tiered.ledger.checkpoint import BucketReference, decode_bucket, load_head_if_good
 from thermocline.tiered.ledger.ledger_reader import HeadHint, LedgerReader, open_catalog, read_hint, write_hint
 from thermocline.tiered.ledger.ledger_writer import LedgerIdentity, LedgerWriter
-from thermocline.tiered.objects.errors import EarlierCommitUnsettledError, ForeignLedgerError, LedgerCorruptError
+from thermocline.tiered.objects.errors import (
+    EarlierCommitUnsettledError,
+    ForeignLedgerError,
+    FrameChecksumError,
+    LedgerCorruptError,
+)
 from thermocline.tiered.segments.segment_format import SegmentId
 from thermocline.tiered.stores.file import FileObjectStore
 from thermocline.tiered.stores.memory import MemoryObjectStore
@@ -421,6 +427,13 @@ async def test_a_missing_or_wrong_hint_costs_one_listing() -> None:
         assert metered.counters.since(before).requests[Verb.LIST] == 1
     await store.put(KEYS.head_hint, b'{"version":0,"checkpoint":0}')
     assert (await open_catalog(metered, KEYS)).topics == writer.catalog.topics
+
+
+@pytest.mark.parametrize("data", [b"0123456789", b"012345678"], ids=["other bytes", "cut short"])
+def test_a_bucket_s_object_is_the_one_that_was_stored(data: bytes) -> None:
+    reference = BucketReference(bucket=0, key="k", stored_bytes=10, raw_bytes=5, crc32=zlib.crc32(b"9876543210"))
+    with pytest.raises(FrameChecksumError):
+        decode_bucket(data, reference)
 
 
 async def test_a_hint_with_another_number_than_was_written_does_not_count() -> None:

@@ -90,7 +90,8 @@ async def test_each_call_tells_the_watch() -> None:
         _ = [info async for info in store.list("")]
     assert watch.since_ms is not None
     is_away = False
-    assert [info.key async for info in store.list("")] == ["a"]
+    async for info in store.list(""):
+        assert (info.key, watch.since_ms) == ("a", None), "the first object is an answer"
     assert watch.since_ms is None
 
 
