@@ -133,7 +133,10 @@ class RequestReply:
                     timeout_ms=left_ms,
                 )
                 return await reply
-        except TimeoutError as error:
+        except (TimeoutError, RequestTimeoutError) as error:
+            # The send had what was left of the time, in whole milliseconds: it may end first.
+            if self._loop.time() < deadline - 0.001:
+                raise
             raise ReplyTimeoutError(topic=message.topic, timeout_ms=timeout_ms, is_stored=is_stored) from error
         finally:
             del self._waiting[correlation_id]
