@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
+
 from tests.broker.control_broker import HalfFullDisk
 from tests.broker.data_broker import data_broker
 from tests.broker.wire import Wire
 from tests.store.store_parts import draft
 from thermocline.broker.assembly.processors import tier_processors
 from thermocline.broker.helpers.helper_hub import HelperHub
-from thermocline.broker.helpers.helper_protocol import HelloReply
+from thermocline.broker.helpers.helper_protocol import HelloReply, TierReportReply
+from thermocline.broker.processors.tier import tier
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connections.dispatcher import Dispatcher
 from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.store.retention import RetentionGate
 from thermocline.tiered.budgets.tier_config import TierConfig
+from thermocline.tiered.findings import ScrubReport
 
 TOPICS = [f"topic-{number}" for number in range(3)]
 
@@ -65,3 +69,18 @@ async def test_the_system_is_asked_about_log_files_once_for_all_queues(tmp_path:
         "log file 0 is the newest, which always stays"
     ] * 3
     assert disk.count == 1
+
+
+def test_the_row_of_the_last_scrub() -> None:
+    reply = TierReportReply(version=7, last_error="", requests={}, sent_bytes=0, received_bytes=0, topics=[])
+    assert tier._scrub_row(reply) is None
+    scrub = ScrubReport(root="root", version=7, deep=True, started_ms=1, finished_ms=2)
+    assert tier._scrub_row(msgspec.structs.replace(reply, last_scrub=scrub)) == {
+        "finishedMs": 2,
+        "deep": True,
+        "isComplete": scrub.is_complete,
+        "unreadCount": 0,
+        "unreadBytes": 0,
+        "findings": 0,
+        "broken": 0,
+    }
