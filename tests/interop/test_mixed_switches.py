@@ -14,6 +14,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,7 @@ from tests.waiting import wait_until
 from thermocline.broker.replicas.followed_table import PERIOD_MS
 from thermocline.client import AdminClient
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.json_dialect import loads_as
 from thermocline.remoting.request_code import RequestCode
 from thermocline.timers import timer_checkpoint
 from tooling.official_rocketmq import OfficialSoftware, free_broker_port, official_broker
@@ -151,7 +153,7 @@ def switch(found: ControlledBrokers, sdk: SdkClients) -> Outage:
     sdk.load.wait_for(200)
     with AdminClient(namesrv=found.namesrv) as admin:
         if other == OFFICIAL:
-            wait_timers_followed(admin, found)
+            wait_progress_followed(admin, found)
         begun_ms = now_ms()
         admin.elect_master(found.controller_addresses, cluster=CLUSTER, broker_name=NAME, broker_id=other)
     found.wait_writable()
@@ -160,20 +162,32 @@ def switch(found: ControlledBrokers, sdk: SdkClients) -> Outage:
     return outage
 
 
-def wait_timers_followed(admin: AdminClient, found: ControlledBrokers) -> None:
-    """Return when RocketMQ has learned how far its master's timed messages are.
+def wait_progress_followed(admin: AdminClient, found: ControlledBrokers) -> None:
+    """Return when RocketMQ knows which delayed and timed messages its master has delivered.
 
     A broker of RocketMQ that is made a slave first ends its transaction checks, for up to a minute, and asks its master
     only then, 3 s after its log is in sync. Elected before that, it delivers again what is due since it was master.
     """
     addresses = {each.broker_id: each.broker_address for each in found.info().in_sync_replicas}
-    wanted = checkpoint(admin, addresses[OURS])
+    wanted, wanted_offsets = checkpoint(admin, addresses[OURS]), delay_offsets(admin, addresses[OURS])
 
     def has_followed() -> bool:
-        present = checkpoint(admin, addresses[OFFICIAL])
-        return present[0] >= wanted[0] and present[1] >= wanted[1]
+        present, offsets = checkpoint(admin, addresses[OFFICIAL]), delay_offsets(admin, addresses[OFFICIAL])
+        return (
+            present[0] >= wanted[0]
+            and present[1] >= wanted[1]
+            and all(offsets.get(level, 0) >= offset for level, offset in wanted_offsets.items())
+        )
 
-    wait_until(has_followed, what="RocketMQ has its master's timer checkpoint", timeout_s=FOLLOWED_TIMEOUT_S)
+    wait_until(has_followed, what="RocketMQ has its master's progress", timeout_s=FOLLOWED_TIMEOUT_S)
+
+
+def delay_offsets(admin: AdminClient, address: str | None) -> dict[str, int]:
+    """How far a broker has delivered each delay level."""
+    assert address
+    answer = admin.invoke(address, RemotingCommand.request(RequestCode.GET_ALL_DELAY_OFFSET))
+    offsets: dict[str, int] = loads_as(bytes(answer.body), dict[str, Any])["offsetTable"]
+    return offsets
 
 
 def checkpoint(admin: AdminClient, address: str | None) -> tuple[int, int]:
