@@ -1,16 +1,16 @@
 """Mutation check: whether the tests notice single changes of the code, chosen by a seed.
 
-    python -m tooling.mutation_check --seed 7 --count 40 [--only store tiered] [--until folder]
+    python -m tooling.mutation_check --seed 7 --count 40 [--only store tiered] [--near]
 
 Each mutation changes one operator, one literal or one call on one line of a function in FOLDERS. It is made in a
 worktree of its own, so the tree that is worked on stays as it is. Then tests run until one fails:
 
-    near     test files that are named after the module or name it in their header, and those that import it
-    folder   tests of the module's top-level folder
-    broad    tests of all layers without servers: BROAD
+    near       test files that are named after the module or name it in their header, and those that import it
+    reaching   tests of `make test-full` that run the line, the shortest first; one whole run of `make test-full`, with
+               marks at the lines of all mutations that the near tests left, finds which (tooling/reaching_tests.py)
 
-All of them are part of `make test-full`. A mutation that survives is printed as a diff: it gets a test, or it changes
-nothing that can be seen (say which in the note).
+With `--near` the check ends before that run. A mutation that survives is printed as a diff: it gets a test, or it
+changes nothing that can be seen (say which in the note).
 Not mutated: assertions, log calls, annotations, docstrings, and what stands outside functions.
 """
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import itertools
 import os
 import random
 import re
@@ -25,21 +26,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tooling.reaching_tests import place_marks, reaching, read_timeline, run_all
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("store", "tiered", "broker", "remoting", "replication")
-BROAD = (
-    *("tests/store", "tests/remoting", "tests/broker", "tests/tiered", "tests/boundary", "tests/timers"),
-    *("tests/replication", "tests/transactions", "tests/pop", "tests/namesrv", "tests/client", "tests/crash/points"),
-)
 NEAR_MAX = 12
 """Of the test files that import a module."""
-TIMEOUT_S = {"near": 300, "folder": 900, "broad": 2_400}
-STAGES = tuple(TIMEOUT_S)
+NEAR_TIMEOUT_S = 300
+REACHING_S = 2_400
+"""Of the tests that reach a line, the shortest run, up to this sum of their times."""
+NEAR_OPTIONS = ("-n", "2")
+WHOLE_OPTIONS = ("-n", "6", "--dist", "loadgroup", "--full")
 
 COMPARISONS: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.Lt: ("<", "<="),
@@ -167,20 +168,15 @@ def choose(seed: int, count: int, folders: list[str]) -> list[Mutation]:
     return chosen
 
 
-def stages(path: str) -> Iterator[tuple[str, list[str]]]:
-    """Names of the stages with the tests of each."""
+def near_tests(path: str) -> list[str]:
+    """The test files nearest to a module, at most NEAR_MAX."""
     module = path.removesuffix(".py").replace("/", ".")
     folder, _, name = module.rpartition(".")
     tests = [test for test in _git("ls-files", "tests") if Path(test).name.startswith("test_") and test.endswith(".py")]
     naming = _git("grep", "-l", "-F", f"`{path}`", "tests")
     named = [test for test in tests if Path(test).name == f"test_{name}.py" or test in naming]
     importing = _git("grep", "-l", "-E", rf"thermocline\.({re.escape(module)}|{re.escape(folder)}) import", "tests")
-    near = [*named, *(test for test in importing if test in tests and test not in named)][:NEAR_MAX]
-    if near:
-        yield "near", near
-    top = f"tests/{path.split('/')[0]}"
-    yield "folder", [top]
-    yield "broad", [each for each in BROAD if each != top]
+    return [*named, *(test for test in importing if test in tests and test not in named)][:NEAR_MAX]
 
 
 def _git(*arguments: str) -> list[str]:
@@ -189,65 +185,103 @@ def _git(*arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def run_stage(tree: Path, name: str, tests: list[str]) -> str | None:
-    """The first test that notices the mutation in `tree`; None if all pass."""
-    environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "2", *tests]
-    try:
-        done = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S[name], check=False
-        )
-    except subprocess.TimeoutExpired:
-        return f"a test of {', '.join(tests)} does not end"
-    if done.returncode == 0:
-        return None
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    return failed.group(1) if failed else f"pytest ended with {done.returncode}"
+class MutatedTree:
+    """A worktree of HEAD in which mutations are made one at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "tree"
+        _git("worktree", "add", "--detach", str(self.path))
+        if (ROOT / ".cache").exists():
+            (self.path / ".cache").symlink_to(ROOT / ".cache")
+
+    def remove(self) -> None:
+        """Remove the worktree."""
+        _git("worktree", "remove", "--force", str(self.path))
+
+    def noticing(self, mutation: Mutation, tests: list[str], options: Sequence[str], timeout_s: float) -> str | None:
+        """The first of `tests` that notices the mutation; None if all pass."""
+        path = self.path / mutation.path
+        source = path.read_text()
+        path.write_text(mutation.apply(source))
+        try:
+            return self._first_failing(tests, options, timeout_s) if tests else None
+        finally:
+            path.write_text(source)
+
+    def _first_failing(self, tests: list[str], options: Sequence[str], timeout_s: float) -> str | None:
+        environment = {**os.environ, "PYTHONPATH": str(self.path / "src")}
+        list_file = self.path.parent / "tests.txt"
+        list_file.write_text("\n".join(tests))
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *options, f"@{list_file}"]
+        try:
+            done = subprocess.run(
+                command, cwd=self.path, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return f"{len(tests)} tests do not end"
+        if done.returncode == 0:
+            return None
+        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+        return failed.group(1) if failed else f"pytest ended with {done.returncode}"
 
 
 def main() -> None:
-    """Print a line for each mutation, and the diff of each that survives."""
+    """Print a line for each mutation and stage, and the diff of each that survives."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--seed", type=int, required=True, nargs="+", help="several make a draw each")
+    parser.add_argument("--count", type=int, default=40, help="mutations of a draw; default: %(default)s")
     parser.add_argument("--only", nargs="*", default=list(FOLDERS), metavar="FOLDER", help="top-level folders")
-    parser.add_argument(
-        "--until", choices=STAGES, default=STAGES[-1], help="the last stage to try; default: %(default)s"
-    )
+    parser.add_argument("--near", action="store_true", help="only the near tests")
     arguments = parser.parse_args()
-    tree = Path(tempfile.mkdtemp(prefix="mutations-")) / "tree"
-    subprocess.run(["git", "worktree", "add", "--detach", str(tree)], cwd=ROOT, check=True, capture_output=True)
-    if (ROOT / ".cache").exists():
-        (tree / ".cache").symlink_to(ROOT / ".cache")
-    survivors = 0
+    mutations = [each for seed in arguments.seed for each in choose(seed, arguments.count, arguments.only)]
+    folder = Path(tempfile.mkdtemp(prefix="mutations-"))
+    tree = MutatedTree(folder)
     try:
-        for number, mutation in enumerate(choose(arguments.seed, arguments.count, arguments.only), start=1):
-            survivors += not _try(tree, number, mutation, arguments.until)
+        survivors = list(_try_near(tree, mutations))
+        if not arguments.near:
+            survivors = list(_try_reaching(tree, survivors, folder))
     finally:
-        subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True, capture_output=True)
-        shutil.rmtree(tree.parent, ignore_errors=True)
-    print(f"{arguments.count - survivors} of {arguments.count} noticed")
+        tree.remove()
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"{len(mutations) - len(survivors)} of {len(mutations)} noticed")
 
 
-def _try(tree: Path, number: int, mutation: Mutation, last_stage: str) -> bool:
-    """Whether the mutation is noticed by a stage up to `last_stage`; prints what notices it."""
-    path = tree / mutation.path
-    source = path.read_text()
-    path.write_text(mutation.apply(source))
-    started = time.monotonic()
+def _try_near(tree: MutatedTree, mutations: list[Mutation]) -> Iterator[Mutation]:
+    """Those that the near tests leave."""
+    for number, mutation in enumerate(mutations, start=1):
+        test = tree.noticing(mutation, near_tests(mutation.path), NEAR_OPTIONS, NEAR_TIMEOUT_S)
+        _print(tree, f"{number:3}", mutation, test)
+        if test is None:
+            yield mutation
+
+
+def _try_reaching(tree: MutatedTree, mutations: list[Mutation], folder: Path) -> Iterator[Mutation]:
+    """Those that no test that reaches them notices, after a whole run that finds these tests."""
+    marked = MutatedTree(folder / "marked")
+    marks, timeline = folder / "marks.txt", folder / "timeline.txt"
     try:
-        allowed = STAGES[: STAGES.index(last_stage) + 1]
-        runs = ((name, run_stage(tree, name, tests)) for name, tests in stages(mutation.path) if name in allowed)
-        noticed = next(((name, test) for name, test in runs if test), None)
+        place_marks(marked.path, [(each.path, each.line) for each in mutations], marks)
+        run_all(marked.path, timeline, WHOLE_OPTIONS)
     finally:
-        path.write_text(source)
+        marked.remove()
+    runs = read_timeline(timeline)
+    print(f"whole run: {len(runs)} tests, not passed: {sum(not run.is_passed for run in runs)}", flush=True)
+    for mutation, reached in zip(mutations, reaching(marks, runs, len(mutations)), strict=True):
+        sums_s = list(itertools.accumulate(run.end - run.start for run in reached))
+        tests = [run.node_id for run, sum_s in zip(reached, sums_s, strict=True) if sum_s <= REACHING_S]
+        test = tree.noticing(mutation, tests, WHOLE_OPTIONS, REACHING_S)
+        _print(tree, f"{len(tests)} of {len(reached)} tests", mutation, test)
+        if test is None:
+            yield mutation
+
+
+def _print(tree: MutatedTree, head: str, mutation: Mutation, test: str | None) -> None:
     place = f"{mutation.path}:{mutation.line}"
-    stage, test = noticed or ("SURVIVED", "")
-    print(f"{number:3} {place:60} {stage:8} {time.monotonic() - started:6.0f} s  {test}", flush=True)
-    if noticed is None:
+    print(f"{head} {place:60} {test or 'SURVIVED'}", flush=True)
+    if test is None:
+        source = (tree.path / mutation.path).read_text()
         before = source.splitlines()[mutation.line - 1]
         print(f"    - {before}\n    + {mutation.apply(source).splitlines()[mutation.line - 1]}", flush=True)
-    return noticed is not None
 
 
 if __name__ == "__main__":

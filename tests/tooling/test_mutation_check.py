@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from tooling.mutation_check import ROOT, choose, mutations_of, stages
+from tooling.mutation_check import ROOT, choose, mutations_of, near_tests
 
 SOURCE = '''
 LIMIT = 7
@@ -50,8 +50,5 @@ def test_chosen_mutations_depend_on_the_seed_and_parse() -> None:
         assert sum(a != b for a, b in zip(source.splitlines(), changed.splitlines(), strict=True)) == 1
 
 
-def test_the_nearest_tests_run_first() -> None:
-    names = dict(stages("store/log/commit_log.py"))
-    assert list(names) == ["near", "folder", "broad"]
-    assert "tests/store/log/test_commit_log.py" in names["near"]
-    assert names["folder"] == ["tests/store"]
+def test_tests_named_after_the_module_are_near() -> None:
+    assert near_tests("store/log/commit_log.py")[0] == "tests/store/log/test_commit_log.py"
