@@ -118,6 +118,19 @@ class IndexOf:
         self._index.close()
 
 
+def test_what_was_derived_is_cut_before_the_log() -> None:
+    parts = CutStore(1)
+    border, end_offset = parts.puts[7][3].physical_offset, parts.store.commit_log.append_offset
+    cuts: list[tuple[int, int]] = []
+
+    def cut_derived(offset: PhysicalOffset) -> None:
+        cuts.append((offset, parts.store.commit_log.append_offset))
+
+    truncate_store(parts.store, parts.disk, border, cut_derived=cut_derived)
+    assert cuts == [(border, end_offset)]
+    assert parts.store.commit_log.append_offset == border
+
+
 @pytest.mark.parametrize("reopened", [False, True], ids=["open", "opened again"])
 def test_at_each_border(reopened: bool) -> None:
     for number in range(0, 40, 3):

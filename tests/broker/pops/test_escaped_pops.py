@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -236,6 +237,23 @@ async def test_one_that_failed_is_tried_again_later(slave: Slave, clock: Clock) 
     clock.now_ms += INVISIBLE_MS
     await slave.escaped.forward_due()
     slave.home.is_away = False
+    await slave.escaped.forward_due()
+    assert slave.home.check_points == []
+    clock.now_ms += AGAIN_MS
+    await slave.escaped.forward_due()
+    assert len(slave.home.check_points) == 2
+
+
+async def test_one_whose_forwarding_was_cut_off_is_tried_again_later(slave: Slave, clock: Clock) -> None:
+    slave.begin()
+    slave.home.may_answer.clear()
+    clock.now_ms += INVISIBLE_MS
+    forwarding = asyncio.create_task(slave.escaped.forward_due())
+    await until(lambda: len(slave.home.topics) == 2)
+    forwarding.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await forwarding
+    slave.home.may_answer.set()
     await slave.escaped.forward_due()
     assert slave.home.check_points == []
     clock.now_ms += AGAIN_MS
