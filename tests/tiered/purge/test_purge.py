@@ -25,6 +25,7 @@ from thermocline.broker.helpers.helper_protocol import TtlProofRequest
 from thermocline.broker.tier_process.tier_ttl import prove
 from thermocline.remoting.errors import BrokerBusyError, CorruptDataError, ObjectStoreUnavailableError
 from thermocline.remoting.records.message_record import POSITION_STORE_TIMESTAMP
+from thermocline.tiered.catalog import DamagedPart, LedgerChanges, LostRange, Quarantine
 from thermocline.tiered.ledger.pins import Pin, create_pin, delete_pin
 from thermocline.tiered.objects.object_store import ObjectStore
 from thermocline.tiered.purge.purger import WAITING_MAX
@@ -378,6 +379,20 @@ async def test_a_damaged_segment_is_named_and_stays_as_it_is() -> None:
         assert old.log.key in str(error.value)
         assert rig.segments == (old,)
         assert set(old.keys) <= store.objects.keys()
+
+
+@pytest.mark.parametrize("later_ms", [0, 1])
+async def test_a_segment_in_quarantine_is_named_once_it_holds_expired_records(later_ms: int) -> None:
+    async with purging(MemoryObjectStore()) as rig:
+        rig.send(60)
+        await rig.seal_own()
+        (old,) = rig.segments
+        lost = tuple(LostRange(run.queue_id, run.start_offset, run.end_offset) for run in old.runs)
+        kept = Quarantine(segment=old, damage=(DamagedPart(old.log.key, "missing"),), lost=lost)
+        assert await rig.tier.service.amend(lambda _: LedgerChanges(quarantine=(kept,)))
+        rig.expire_before(old.min_store_ms + later_ms)
+        report = await rig.tier.purger.purge(TOPIC)
+        assert report.left_segments == ((old.log.key,) if later_ms else ())
 
 
 async def test_a_repeated_purge_completes_one_that_the_store_interrupted() -> None:
