@@ -12,7 +12,8 @@ the form of the official Java clients: one at a time on each of 32 connections, 
 each is measured it runs unmeasured for `--warm` seconds, which a JVM needs. All brokers share this machine's cores with
 the load generator, so a pair's copying takes from its sending.
 
-Reported: messages a second and 99th percentile, and cores that the set's brokers use while idle. Wanted: the async pair
+Reported: messages a second and 99th percentile, CPU time of the master's processes a message (the part of the cost that
+does not depend on whose cores the slave uses), and cores that the set's brokers use while idle. Wanted: the async pair
 at least 0.9 of the single broker, and 2-2 at least 1.5 of the official 2-2, one send at a time; an idle pair of ours
 under 0.02 cores.
 """
@@ -55,6 +56,7 @@ class Found:
     """What was measured of one kind, a value a round."""
 
     results: dict[str, list[LoadResult]] = field(default_factory=lambda: {name: [] for name in SHAPES})
+    master_cpu_us: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in SHAPES})
     idle_cores: list[float] = field(default_factory=list)
 
     def per_s(self, shape: str) -> list[float]:
@@ -78,10 +80,11 @@ def main() -> int:
         [
             *(kind, shape, spread(found[kind].per_s(shape), ",.0f")),
             spread([result.latency_us.p99 / 1_000 for result in found[kind].results[shape]], ".2f"),
+            spread(found[kind].master_cpu_us[shape], ".1f"),
         ]
         for shape, kind in itertools.product(SHAPES, KINDS)
     ]
-    print(markdown_table(["set", "sends", "messages/s", "p99 ms"], rows))
+    print(markdown_table(["set", "sends", "messages/s", "p99 ms", "master, CPU us a message"], rows))
     print(markdown_table(["set", "cores, idle"], [[kind, spread(found[kind].idle_cores, ".3f")] for kind in KINDS]))
     return show_verdicts(_verdicts(found))
 
@@ -101,12 +104,13 @@ def _verdicts(found: Mapping[str, Found]) -> Iterator[Verdict]:
 def _measure(brokers: ReplicaSetUnderTest, found: Found, options: argparse.Namespace) -> None:
     address = brokers.members[brokers.master()].address
     for name, shape in SHAPES.items():
-        result = run_load(
-            shape, address=address, topic=TOPIC, seconds=options.seconds, warm_s=options.warm, broker_name=NAME
-        )
+        run_load(shape, address=address, topic=TOPIC, seconds=options.warm, warm_s=0.0, broker_name=NAME)
+        cpu_s = brokers.master_cpu_s()
+        result = run_load(shape, address=address, topic=TOPIC, seconds=options.seconds, warm_s=0.0, broker_name=NAME)
         if not result.is_clean:
             raise SystemExit(f"{brokers.kind}: not every send was stored: {result}")
         found.results[name].append(result)
+        found.master_cpu_us[name].append((brokers.master_cpu_s() - cpu_s) / result.messages * 1_000_000)
     time.sleep(5)  # for what follows sends: flushes, indexes
     cpu_s, begun_s = brokers.cpu_s(), time.monotonic()
     time.sleep(options.idle)

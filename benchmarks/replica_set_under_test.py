@@ -86,6 +86,11 @@ class ReplicaSetUnderTest:
         leaders = [member.process.process_id for member in self.members.values()]
         return sum(cpu_seconds(process_id) for process_id in with_their_groups(leaders))
 
+    def master_cpu_s(self) -> float:
+        """CPU time that the master's processes have used."""
+        leader = self.members[self.master()].process.process_id
+        return sum(cpu_seconds(process_id) for process_id in with_their_groups([leader]))
+
     def master(self) -> int:
         """The number of the master."""
         return self.wait_for(lambda info: bool(info.master_broker_id), "there is a master").master_broker_id or 0
