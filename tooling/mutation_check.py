@@ -30,6 +30,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tooling.reaching_tests import place_marks, reaching, read_timeline, run_all
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,6 +41,7 @@ NEAR_MAX = 12
 NEAR_TIMEOUT_S = 300
 REACHING_S = 2_400
 """Of the tests that reach a line, the shortest run, up to this sum of their times."""
+PASSED = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 NEAR_OPTIONS = ("-n", "2")
 WHOLE_OPTIONS = ("-n", "6", "--dist", "loadgroup", "--full")
 
@@ -152,10 +155,12 @@ def _between(
         )
 
 
-def choose(seed: int, count: int, folders: list[str]) -> list[Mutation]:
+def choose(root: Path, seed: int, count: int, folders: list[str]) -> list[Mutation]:
     """`count` mutations: a file by its number of lines, then one of its mutations."""
-    files = [path for path in _git("ls-files", *folders) if path.endswith(".py") and not path.endswith("__init__.py")]
-    sources = {path: (ROOT / path).read_text() for path in files}
+    files = [
+        path for path in _git(root, "ls-files", *folders) if path.endswith(".py") and not path.endswith("__init__.py")
+    ]
+    sources = {path: (root / path).read_text() for path in files}
     candidates = {path: mutations_of(path, source) for path, source in sources.items()}
     files = [path for path in files if candidates[path]]
     chooser = random.Random(seed)
@@ -168,19 +173,21 @@ def choose(seed: int, count: int, folders: list[str]) -> list[Mutation]:
     return chosen
 
 
-def near_tests(path: str) -> list[str]:
+def near_tests(root: Path, path: str) -> list[str]:
     """The test files nearest to a module, at most NEAR_MAX."""
     module = path.removesuffix(".py").replace("/", ".")
     folder, _, name = module.rpartition(".")
-    tests = [test for test in _git("ls-files", "tests") if Path(test).name.startswith("test_") and test.endswith(".py")]
-    naming = _git("grep", "-l", "-F", f"`{path}`", "tests")
+    files = _git(root, "ls-files", "tests")
+    tests = [test for test in files if Path(test).name.startswith("test_") and test.endswith(".py")]
+    naming = _git(root, "grep", "-l", "-F", f"`{path}`", "tests")
     named = [test for test in tests if Path(test).name == f"test_{name}.py" or test in naming]
-    importing = _git("grep", "-l", "-E", rf"thermocline\.({re.escape(module)}|{re.escape(folder)}) import", "tests")
+    imports = rf"thermocline\.({re.escape(module)}|{re.escape(folder)}) import"
+    importing = _git(root, "grep", "-l", "-E", imports, "tests")
     return [*named, *(test for test in importing if test in tests and test not in named)][:NEAR_MAX]
 
 
-def _git(*arguments: str) -> list[str]:
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+def _git(root: Path, *arguments: str) -> list[str]:
+    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stderr
     return done.stdout.splitlines()
 
@@ -190,13 +197,13 @@ class MutatedTree:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "tree"
-        _git("worktree", "add", "--detach", str(self.path))
+        _git(ROOT, "worktree", "add", "--detach", str(self.path))
         if (ROOT / ".cache").exists():
             (self.path / ".cache").symlink_to(ROOT / ".cache")
 
     def remove(self) -> None:
         """Remove the worktree."""
-        _git("worktree", "remove", "--force", str(self.path))
+        _git(ROOT, "worktree", "remove", "--force", str(self.path))
 
     def noticing(self, mutation: Mutation, tests: list[str], options: Sequence[str], timeout_s: float) -> str | None:
         """The first of `tests` that notices the mutation; None if all pass."""
@@ -219,8 +226,10 @@ class MutatedTree:
             )
         except subprocess.TimeoutExpired:
             return f"{len(tests)} tests do not end"
-        if done.returncode == 0:
+        if done.returncode in PASSED:
             return None
+        if done.returncode == pytest.ExitCode.USAGE_ERROR:
+            raise SystemExit(f"pytest does not take these tests: {done.stdout[-2_000:]}{done.stderr[-2_000:]}")
         failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
         return failed.group(1) if failed else f"pytest ended with {done.returncode}"
 
@@ -233,10 +242,12 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(FOLDERS), metavar="FOLDER", help="top-level folders")
     parser.add_argument("--near", action="store_true", help="only the near tests")
     arguments = parser.parse_args()
-    mutations = [each for seed in arguments.seed for each in choose(seed, arguments.count, arguments.only)]
     folder = Path(tempfile.mkdtemp(prefix="mutations-"))
     tree = MutatedTree(folder)
     try:
+        mutations = [
+            each for seed in arguments.seed for each in choose(tree.path, seed, arguments.count, arguments.only)
+        ]
         survivors = list(_try_near(tree, mutations))
         if not arguments.near:
             survivors = list(_try_reaching(tree, survivors, folder))
@@ -249,7 +260,7 @@ def main() -> None:
 def _try_near(tree: MutatedTree, mutations: list[Mutation]) -> Iterator[Mutation]:
     """Those that the near tests leave."""
     for number, mutation in enumerate(mutations, start=1):
-        test = tree.noticing(mutation, near_tests(mutation.path), NEAR_OPTIONS, NEAR_TIMEOUT_S)
+        test = tree.noticing(mutation, near_tests(tree.path, mutation.path), NEAR_OPTIONS, NEAR_TIMEOUT_S)
         _print(tree, f"{number:3}", mutation, test)
         if test is None:
             yield mutation

@@ -74,6 +74,9 @@ def test_entries_are_dropped_from_both_ends() -> None:
     assert list(some) == [(1, 0), (2, 200), (5, 300)]
     some.drop_before(PhysicalOffset(200))
     assert list(some) == [(2, 200), (5, 300)]
+    some.drop_before(PhysicalOffset(300))
+    assert list(some) == [(5, 300)]
+    some = epochs((2, 200), (5, 300))
     some.drop_behind(PhysicalOffset(299))
     assert list(some) == [(2, 200)]
     some.drop_before(PhysicalOffset(10_000))

@@ -41,8 +41,8 @@ def test_operators_literals_and_calls_are_changed_one_at_a_time() -> None:
 
 
 def test_chosen_mutations_depend_on_the_seed_and_parse() -> None:
-    chosen = choose(3, 30, ["timers", "pop"])
-    assert chosen == choose(3, 30, ["timers", "pop"]) != choose(4, 30, ["timers", "pop"])
+    chosen = choose(ROOT, 3, 30, ["timers", "pop"])
+    assert chosen == choose(ROOT, 3, 30, ["timers", "pop"]) != choose(ROOT, 4, 30, ["timers", "pop"])
     for mutation in chosen:
         source = (ROOT / mutation.path).read_text()
         changed = mutation.apply(source)
@@ -51,4 +51,4 @@ def test_chosen_mutations_depend_on_the_seed_and_parse() -> None:
 
 
 def test_tests_named_after_the_module_are_near() -> None:
-    assert near_tests("store/log/commit_log.py")[0] == "tests/store/log/test_commit_log.py"
+    assert near_tests(ROOT, "store/log/commit_log.py")[0] == "tests/store/log/test_commit_log.py"

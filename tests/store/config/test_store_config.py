@@ -40,6 +40,8 @@ def test_defaults_are_apache_rocketmqs() -> None:
         ({"message_delay_level": "5x"}, "messageDelayLevel"),
         ({"message_delay_level": " "}, "messageDelayLevel"),
         ({"message_delay_level": "\u00b2s"}, "messageDelayLevel"),
+        ({"message_delay_level": "\u0663s"}, "messageDelayLevel"),
+        ({"message_delay_level": "1.5s"}, "messageDelayLevel"),
         ({"message_delay_level": "99999999999d"}, "messageDelayLevel"),
     ],
 )
