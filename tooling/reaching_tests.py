@@ -23,8 +23,9 @@ from pathlib import Path
 
 import pytest
 
-TIMELINE_FILE = "THERMOCLINE_TEST_TIMELINE"
-"""Environment variable: where the plugin appends `worker, start, end, outcome, test` (tabs between, times in s)."""
+TIMELINE_FILE = "TEST_TIMELINE"
+"""Environment variable: where the plugin appends `worker, start, end, outcome, test` (tabs between, times in s). Brokers
+refuse unknown variables whose names begin as their own do."""
 SLOT_S = 0.2
 """A mark is written at most once in this time by a process and test."""
 OWN = "test process"
