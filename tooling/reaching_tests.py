@@ -24,8 +24,8 @@ from pathlib import Path
 import pytest
 
 TIMELINE_FILE = "TEST_TIMELINE"
-"""Environment variable: where the plugin appends `worker, start, end, outcome, test` (tabs between, times in s). Brokers
-refuse unknown variables whose names begin as their own do."""
+"""Environment variable: where the plugin appends `worker, start, end, outcome, test`, with tabs between, times in s.
+Brokers refuse unknown variables whose names begin as their own do."""
 SLOT_S = 0.2
 """A mark is written at most once in this time by a process and test."""
 OWN = "test process"
