@@ -6,6 +6,7 @@ Source: client/impl/MQClientAPIImpl.java, Apache RocketMQ 5.3.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from thermocline.client.answer import answer_error
@@ -15,6 +16,7 @@ from thermocline.client.session import ClientSession
 from thermocline.remoting.bodies import BatchAckMessageRequestBody, SubscriptionData
 from thermocline.remoting.clocks import wall_clock_ms
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import MQError
 from thermocline.remoting.handles import ReceiptHandle
 from thermocline.remoting.header_codec import Header
 from thermocline.remoting.headers import (
@@ -28,6 +30,8 @@ from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
 __all__ = ["PopCalls"]
+
+logger = logging.getLogger(__name__)
 
 ALL_QUEUES = -1
 ANSWER_GRACE_MS = 10_000
@@ -58,12 +62,13 @@ class PopCalls:
 
         `init_mode`: where a group without an offset begins, 0 at the first message of a queue, 1 at its end.
         `attempt_id`: names one ordered POP, so that a retry gets the same messages. Brokers compare hashes of tags:
-        messages with another tag of the same hash are acknowledged and not returned.
+        messages with another tag of the same hash are acknowledged and not returned; where that fails, they come again
+        after `invisible_ms`.
         Cancelling may lose the answer. The messages of a lost answer, and of any call that raises, become visible again
         after `invisible_ms`.
 
         Raises:
-            UnavailableError: No answer, or the broker cannot serve this now: the POP or that acknowledgement.
+            UnavailableError: No answer, or the broker cannot serve this now.
             MQError: The broker refused, or its answer's header cannot be read.
             CorruptDataError: The messages in the answer are damaged.
         """
@@ -103,7 +108,15 @@ class PopCalls:
         unwanted = [message for message in messages if tags and message.record.tags not in tags]
         if not unwanted:
             return messages
-        await self.ack(unwanted)  # no member of the group wants them: all have the same subscription
+        try:
+            await self.ack(unwanted)  # no member of the group wants them: all have the same subscription
+        except MQError as error:
+            logger.warning(
+                "messages of other tags come again, they could not be acknowledged topic=%s count=%d error=%s",
+                subscription.topic,
+                len(unwanted),
+                error,
+            )
         return [message for message in messages if message.record.tags in tags]
 
     async def ack(self, messages: Sequence[PoppedMessage]) -> None:
