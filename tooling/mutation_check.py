@@ -206,14 +206,23 @@ class MutatedTree:
         _git(ROOT, "worktree", "remove", "--force", str(self.path))
 
     def noticing(self, mutation: Mutation, tests: list[str], options: Sequence[str], timeout_s: float) -> str | None:
-        """The first of `tests` that notices the mutation; None if all pass."""
+        """The first of `tests` that notices the mutation; None if all pass. A file whose tests fail without it too, in
+        this selection, is passed over."""
         path = self.path / mutation.path
         source = path.read_text()
-        path.write_text(mutation.apply(source))
-        try:
-            return self._first_failing(tests, options, timeout_s) if tests else None
-        finally:
-            path.write_text(source)
+        while tests:
+            path.write_text(mutation.apply(source))
+            try:
+                failing = self._first_failing(tests, options, timeout_s)
+            finally:
+                path.write_text(source)
+            if failing is None:
+                return None
+            beside = [test for test in tests if test.startswith(failing.partition("::")[0])]
+            if not beside or self._first_failing(beside, options, timeout_s) is None:
+                return failing
+            tests = [test for test in tests if test not in beside]
+        return None
 
     def _first_failing(self, tests: list[str], options: Sequence[str], timeout_s: float) -> str | None:
         environment = {**os.environ, "PYTHONPATH": str(self.path / "src")}

@@ -20,7 +20,8 @@ In a topic, by offsets
                  broker has it in its wheel, and begins again where its master was when it last asked it
   A committed transaction is a message like all others here: in its topic once.
 At a group, each repetition of a message
-    refused      the reception before it was refused (RECONSUME_LATER)
+    refused      the reception before it was refused (RECONSUME_LATER); or an earlier one was, and its copy in the retry
+                 topic comes now: each refusal makes one, also of a message that came twice
     stored       its topic holds it more than once, see above
     consumer     the member that had it before was killed after that, sooner than news of its progress was due (the
                  interval at which it commits offsets; by POP the invisible time, at which what has no acknowledgement
@@ -192,6 +193,8 @@ class GroupReceptions:
         before: dict[str, tuple[str, Received]] = {}
         before_of_copy: dict[tuple[str, int, int], tuple[str, Received]] = {}
         copies_seen: Counter[str] = Counter()
+        refusals: Counter[str] = Counter()
+        retry_copies: dict[str, set[int]] = defaultdict(set)
         unexplained: list[tuple[Received, Received]] = []
         for part, received in self._received:
             self._check_wanted(received)
@@ -205,11 +208,17 @@ class GroupReceptions:
                 before_of_copy[copy] = part, received
             if last is None:
                 found["messages"] += 1
+                refusals[received.name] += not received.is_taken
                 continue
             if last_of_copy is None:
                 cause = self._cause(last, (part, received), copies_seen)
             else:
                 cause = self._cause_of_same_copy(last_of_copy, (part, received))
+            if received.reconsume_times and received.store_ms not in retry_copies[received.name]:
+                retry_copies[received.name].add(received.store_ms)
+                if cause is None and len(retry_copies[received.name]) <= refusals[received.name]:
+                    cause = "refused"
+            refusals[received.name] += not received.is_taken
             if cause is None:
                 unexplained.append((last[1], received))
             else:

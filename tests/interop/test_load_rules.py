@@ -145,6 +145,18 @@ def test_a_repetition_of_a_refused_message_is_allowed() -> None:
     assert check_group("java-push", [(SURVIVOR, refused), (SURVIVOR, again)]).check()["refused"] == 1
 
 
+def test_each_refusal_makes_one_copy_in_the_retry_topic() -> None:
+    """The outage has the message come twice, and both times it is refused; the copies come long after it."""
+    refused = [there("java-sync-0", at_ms, is_taken=False) for at_ms in (OUTAGE.killed_ms - 100, OUTAGE.back_ms + 100)]
+    copies = [
+        there("java-sync-0", OUTAGE.back_ms + after_ms, reconsume_times=1) for after_ms in (60_000, 61_000, 62_000)
+    ]
+    received = [(SURVIVOR, each) for each in refused + copies]
+    assert check_group("java-push", received[:-1]).check()["refused"] == 3
+    with pytest.raises(AssertionError, match="1 repetitions without a cause"):
+        check_group("java-push", received).check()
+
+
 def test_messages_sent_back_by_the_victim_may_be_sent_back_again() -> None:
     def copy(at: int, store_ms: int) -> tuple[str, Received]:
         return SURVIVOR, there("java-sync-0", at, reconsume_times=1, store_ms=store_ms)
