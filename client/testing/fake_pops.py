@@ -77,7 +77,7 @@ class FakePops:
 
     def __init__(self, node: FakeNode) -> None:
         self._node = node
-        self._held: dict[Key, asyncio.TimerHandle] = {}
+        self._held: dict[Key, asyncio.Handle] = {}
         self._ordered: dict[tuple[str, str, int], _Batch] = {}
         self._waiting: list[_WaitingPop] = []
         self.modes = MessageRequestModes()
@@ -235,8 +235,18 @@ class FakePops:
         waiting.connection.send(self._try_pop(waiting.command, waiting.header))
 
     def _hold(self, key: Key, invisible_ms: int) -> None:
+        """Take a message back at the time that its receipt names, or at once where that has passed."""
+        self._wait(key, max(self._node.clock_ms(), key[4]) + max(0, invisible_ms))
+
+    def _wait(self, key: Key, due_ms: int) -> None:
+        """A timer of the loop counts from the begin of its turn, which may be some ms ago: it rings before the time."""
+        rest_ms = due_ms - self._node.clock_ms()
         loop = asyncio.get_running_loop()
-        self._held[key] = loop.call_later(max(0, invisible_ms) / 1000, self._come_back, key)
+        self._held[key] = (
+            loop.call_later(rest_ms / 1000, self._wait, key, due_ms)
+            if rest_ms > 0
+            else loop.call_soon(self._come_back, key)
+        )
 
     def _done(self, topic: str, group: str, queue_id: int, offset: QueueOffset, pop_time_ms: int) -> None:
         timer = self._held.pop((topic, group, queue_id, offset, pop_time_ms), None)
