@@ -7,9 +7,13 @@ import asyncio
 import pytest
 
 from tests.clock import Clock
+from tests.virtual_loop import run_virtually
 from thermocline.broker.pulls.cold_read_quota import SHOWN_MS, THRESHOLDS_MAX, WINDOW_MS, ColdReadQuota
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.errors import BrokerBusyError, InvalidParameterError
+
+
+START_MS = 1_700_000_000_000
 
 
 def quota_of(clock: Clock, *, enabled: bool = True, threshold: int = 1_000, in_all: int = 5_000) -> ColdReadQuota:
@@ -28,6 +32,18 @@ def test_a_group_at_its_threshold_waits_until_the_window_ends() -> None:
     clock.now_ms += WINDOW_MS
     assert not quota.is_used_up("busy")
     assert quota.all_bytes == 0
+
+
+def test_a_read_that_waits_goes_on_when_the_window_ends() -> None:
+    async def wait() -> float:
+        loop = asyncio.get_running_loop()
+        config = BrokerConfig(cold_flow_control=True, cold_read_threshold=1_000)
+        quota = ColdReadQuota(config=lambda: config, clock=lambda: START_MS + round(loop.time() * 1_000))
+        quota.add("busy", 1_000)
+        await quota.wait("busy")
+        return loop.time() * 1_000
+
+    assert run_virtually(wait) == pytest.approx(WINDOW_MS, abs=1)
 
 
 def test_all_groups_together_have_a_threshold_too() -> None:
