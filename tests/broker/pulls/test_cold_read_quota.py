@@ -12,7 +12,6 @@ from thermocline.broker.pulls.cold_read_quota import SHOWN_MS, THRESHOLDS_MAX, W
 from thermocline.broker.settings.broker_config import BrokerConfig
 from thermocline.remoting.errors import BrokerBusyError, InvalidParameterError
 
-
 START_MS = 1_700_000_000_000
 
 
