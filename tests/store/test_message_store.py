@@ -5,6 +5,8 @@ Covers `store/log/message_draft.py`.
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -269,6 +271,24 @@ def test_a_topic_that_is_made_again_starts_clean(store: MessageStore) -> None:
 
 
 # -- closing -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", ["removed", "replaced"])
+def test_a_store_whose_directory_is_gone_takes_nothing(tmp_path: Path, change: str) -> None:
+    root = tmp_path / "store"
+    store = open_store(RealDisk(), small_config(str(root)))
+    store.put(draft())
+    store.check_place()
+    store.put(draft())
+    root.rename(tmp_path / "moved")
+    if change == "replaced":
+        root.mkdir()
+        Path(store.config.lock_path).touch()
+    store.check_place()
+    with pytest.raises(StoreClosedError, match="the store directory is gone"):
+        store.put(draft())
+    with contextlib.suppress(StoreClosedError, OSError):
+        store.close()
 
 
 def test_a_closed_store_takes_nothing(store: MessageStore) -> None:

@@ -209,6 +209,20 @@ async def test_queues_that_have_expired_altogether_leave_a_segment_and_go_on_beh
         await rig.check_purged(store, middle_ms)
 
 
+async def test_packs_without_expired_records_stay_as_they_are() -> None:
+    async with purging(MemoryObjectStore(), merge_bytes_per_second=1 << 30) as rig:
+        await rig.send_and_pack(40, topics=(TOPIC, "beta"))
+        cut_ms = rig.tier.hot.now_ms
+        await rig.send_and_pack(40, topics=(TOPIC, "beta"))
+        first, second = rig.tier.catalog.packs.values()
+        assert second.min_store_ms >= cut_ms
+        rig.expire_before(cut_ms)
+        report = await rig.tier.purger.purge(TOPIC)
+        assert (report.packs_rewritten, report.remaining) == (1, ())
+        assert second in rig.tier.catalog.packs.values()
+        assert first not in rig.tier.catalog.packs.values()
+
+
 async def test_index_objects_stay_true_and_hold_nothing_of_a_message() -> None:
     store = MemoryObjectStore()
     async with purging(store, merge_bytes_per_second=1 << 30) as rig:
