@@ -130,3 +130,17 @@ async def test_the_forecast_is_within_five_percent_of_the_count(workload: Worklo
     report = {kind.value: (round(forecast.per_hour(kind), 1), count / hours) for kind, count in counted.items()}
     for kind, count in counted.items():
         assert forecast.per_hour(kind) == pytest.approx(count / hours, rel=DEVIATION_MAX, abs=DEVIATION_TINY), report
+
+
+async def test_what_waits_has_waited_since_its_first_message() -> None:
+    tier = MeteredTier({"orders": Sender(per_minute=60)}, step_ms=STEP_MS, is_whole=True)
+    async with tier.opened(config(seal_age_ms=10 * MINUTE_MS)) as service:
+        await tier.run(2)
+        first_ms = service.backlog.topics["orders"].first_waiting_ms
+        assert first_ms is not None
+        waited_ms = [
+            load.waited_ms
+            for now_ms in (first_ms - 5, first_ms, first_ms + 5)
+            for load in loads_of(service, tier.traffic.window(), now_ms=now_ms, ttls_ms={})
+        ]
+    assert waited_ms == [0, 0, 5], "also when the clock was set back"
