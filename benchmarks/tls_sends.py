@@ -7,7 +7,7 @@ the certificate that they sign themselves, TLS 1.3 and the ciphers that both sid
 The last two columns are medians of ratios of the same round: TLS to plain, and ours to the official broker's. A rate is
 better above 1, a p99 below 1.
 
-    python -m benchmarks.tls_sends [--quick] [--rounds 5] [--seconds 4]
+    python -m benchmarks.tls_sends [--quick] [--rounds 5] [--seconds 4] [--only "c64 w1"]
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ Key = tuple[str, str, str]
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print; 1 when an answer was wrong."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tls_sends", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", help="shapes whose name contains this")
     options = parse_with_common(parser, arguments)
+    if not any(options.only in name for name in PLAIN_SHAPES):
+        parser.error(f"no shape's name contains {options.only!r}; there are {', '.join(PLAIN_SHAPES)}")
     software = OfficialSoftware(java_home=find_java_home(with_compiler=False), jars=find_jars(OFFICIAL_ROCKETMQ))
     build_load_generator()
     rounds: list[dict[Key, Run]] = []
@@ -65,6 +68,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _round(brokers: list[BrokerUnderTest], options: argparse.Namespace) -> dict[Key, Run]:
     runs: dict[Key, Run] = {}
     for (name, way), shape in SHAPES.items():
+        if options.only not in name:
+            continue
         for broker in brokers:
             run = measure(broker, topic_of(f"{name}{way}", shape), shape, options)
             runs[broker.kind, name, way] = run
@@ -83,7 +88,7 @@ def table(rounds: list[dict[Key, Run]]) -> str:
     head = ["broker", "shape", "plain", "TLS", "TLS, CPU us a message", "TLS to plain", "to the official broker, TLS"]
     rows = []
     kinds = tuple(dict.fromkeys(kind for kind, _, _ in rounds[0]))
-    for name in PLAIN_SHAPES:
+    for name in dict.fromkeys(name for _, name, _ in rounds[0]):
         for kind in kinds:
             values = {way: [_value(name, runs[kind, name, way]) for runs in rounds] for way in ("plain", "TLS")}
             over_tls = [runs[kind, name, "TLS"] for runs in rounds if runs[kind, name, "TLS"].result.messages]

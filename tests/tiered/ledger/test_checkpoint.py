@@ -1,6 +1,6 @@
 """The garbage collector pauses while a checkpoint is coded, and runs again afterwards, also when that fails.
 
-Covers `_collector_paused` of `tiered/ledger/checkpoint.py`; `test_ledger_writer.py` beside it covers the rest.
+Covers `_collector_paused` of `tiered/ledger/checkpoint.py`; the tests of the ledger writer cover the rest.
 """
 
 from __future__ import annotations
