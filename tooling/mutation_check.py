@@ -193,11 +193,11 @@ def _git(root: Path, *arguments: str) -> list[str]:
 
 
 class MutatedTree:
-    """A worktree of HEAD in which mutations are made one at a time."""
+    """A worktree of a commit in which mutations are made one at a time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, commit: str) -> None:
         self.path = folder / "tree"
-        _git(ROOT, "worktree", "add", "--detach", str(self.path))
+        _git(ROOT, "worktree", "add", "--detach", str(self.path), commit)
         if (ROOT / ".cache").exists():
             (self.path / ".cache").symlink_to(ROOT / ".cache")
 
@@ -252,14 +252,15 @@ def main() -> None:
     parser.add_argument("--near", action="store_true", help="only the near tests")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="mutations-"))
-    tree = MutatedTree(folder)
+    (commit,) = _git(ROOT, "rev-parse", "HEAD")  # the branch may go on while this runs
+    tree = MutatedTree(folder, commit)
     try:
         mutations = [
             each for seed in arguments.seed for each in choose(tree.path, seed, arguments.count, arguments.only)
         ]
         survivors = list(_try_near(tree, mutations))
         if not arguments.near:
-            survivors = list(_try_reaching(tree, survivors, folder))
+            survivors = list(_try_reaching(tree, survivors, folder, commit))
     finally:
         tree.remove()
         shutil.rmtree(folder, ignore_errors=True)
@@ -275,9 +276,9 @@ def _try_near(tree: MutatedTree, mutations: list[Mutation]) -> Iterator[Mutation
             yield mutation
 
 
-def _try_reaching(tree: MutatedTree, mutations: list[Mutation], folder: Path) -> Iterator[Mutation]:
+def _try_reaching(tree: MutatedTree, mutations: list[Mutation], folder: Path, commit: str) -> Iterator[Mutation]:
     """Those that no test that reaches them notices, after a whole run that finds these tests."""
-    marked = MutatedTree(folder / "marked")
+    marked = MutatedTree(folder / "marked", commit)
     marks, timeline = folder / "marks.txt", folder / "timeline.txt"
     try:
         place_marks(marked.path, [(each.path, each.line) for each in mutations], marks)
