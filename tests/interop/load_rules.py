@@ -175,6 +175,24 @@ class StoredMessages:
         )
 
 
+class Refusals:
+    """The refused receptions of one group, and the copies in its retry topic that came of them: one of each."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._copies: dict[str, set[int]] = defaultdict(set)
+
+    def add(self, received: Received) -> bool:
+        """Note a reception; whether it is of a copy not seen before that an earlier refusal made."""
+        name, copies = received.name, self._copies[received.name]
+        is_new = received.reconsume_times > 0 and received.store_ms not in copies
+        if is_new:
+            copies.add(received.store_ms)
+        is_of_refusal = is_new and len(copies) <= self._counts[name]
+        self._counts[name] += not received.is_taken
+        return is_of_refusal
+
+
 class GroupReceptions:
     """What one group received, checked by the rules."""
 
@@ -193,12 +211,12 @@ class GroupReceptions:
         before: dict[str, tuple[str, Received]] = {}
         before_of_copy: dict[tuple[str, int, int], tuple[str, Received]] = {}
         copies_seen: Counter[str] = Counter()
-        refusals: Counter[str] = Counter()
-        retry_copies: dict[str, set[int]] = defaultdict(set)
+        refusals = Refusals()
         unexplained: list[tuple[Received, Received]] = []
         for part, received in self._received:
             self._check_wanted(received)
             found["receptions"] += 1
+            is_of_refusal = refusals.add(received)
             last = before.get(received.name)
             before[received.name] = part, received
             last_of_copy = None
@@ -208,17 +226,13 @@ class GroupReceptions:
                 before_of_copy[copy] = part, received
             if last is None:
                 found["messages"] += 1
-                refusals[received.name] += not received.is_taken
                 continue
             if last_of_copy is None:
                 cause = self._cause(last, (part, received), copies_seen)
             else:
                 cause = self._cause_of_same_copy(last_of_copy, (part, received))
-            if received.reconsume_times and received.store_ms not in retry_copies[received.name]:
-                retry_copies[received.name].add(received.store_ms)
-                if cause is None and len(retry_copies[received.name]) <= refusals[received.name]:
-                    cause = "refused"
-            refusals[received.name] += not received.is_taken
+            if cause is None and is_of_refusal:
+                cause = "refused"
             if cause is None:
                 unexplained.append((last[1], received))
             else:
