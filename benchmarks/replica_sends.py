@@ -102,15 +102,16 @@ def _verdicts(found: Mapping[str, Found]) -> Iterator[Verdict]:
 
 
 def _measure(brokers: ReplicaSetUnderTest, found: Found, options: argparse.Namespace) -> None:
-    address = brokers.members[brokers.master()].address
+    master = brokers.master()
+    address = brokers.members[master].address
     for name, shape in SHAPES.items():
         run_load(shape, address=address, topic=TOPIC, seconds=options.warm, warm_s=0.0, broker_name=NAME)
-        cpu_s = brokers.master_cpu_s()
+        cpu_s = brokers.cpu_s(master)
         result = run_load(shape, address=address, topic=TOPIC, seconds=options.seconds, warm_s=0.0, broker_name=NAME)
         if not result.is_clean:
             raise SystemExit(f"{brokers.kind}: not every send was stored: {result}")
         found.results[name].append(result)
-        found.master_cpu_us[name].append((brokers.master_cpu_s() - cpu_s) / result.messages * 1_000_000)
+        found.master_cpu_us[name].append((brokers.cpu_s(master) - cpu_s) / result.messages * 1_000_000)
     time.sleep(5)  # for what follows sends: flushes, indexes
     cpu_s, begun_s = brokers.cpu_s(), time.monotonic()
     time.sleep(options.idle)

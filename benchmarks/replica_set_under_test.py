@@ -81,15 +81,10 @@ class ReplicaSetUnderTest:
             self._signal(number, signal.SIGCONT)
             self.kill(number)
 
-    def cpu_s(self) -> float:
-        """CPU time that all processes of its brokers have used."""
-        leaders = [member.process.process_id for member in self.members.values()]
+    def cpu_s(self, *numbers: int) -> float:
+        """CPU time that all processes of these brokers have used; of all of its brokers, if none is named."""
+        leaders = [self.members[number].process.process_id for number in numbers or self.members]
         return sum(cpu_seconds(process_id) for process_id in with_their_groups(leaders))
-
-    def master_cpu_s(self) -> float:
-        """CPU time that the master's processes have used."""
-        leader = self.members[self.master()].process.process_id
-        return sum(cpu_seconds(process_id) for process_id in with_their_groups([leader]))
 
     def master(self) -> int:
         """The number of the master."""
