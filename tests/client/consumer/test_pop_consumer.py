@@ -138,6 +138,7 @@ def test_only_the_tags_that_are_wanted(broker: FakeBroker, producer: Producer) -
         consumer.ack(message)
         while len(broker.requests(RequestCode.ACK_MESSAGE)) < 2:
             assert consumer.receive(await_ms=1) == []
+        assert consumer.receive(await_ms=1) == []
 
 
 def test_wanted_messages_come_although_others_cannot_be_acknowledged(broker: FakeBroker, producer: Producer) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.store.log_files import Draft, drafts, write_log
-from thermocline.remoting.records.message_record import INT, POSITION_BODY_SIZE, encode_record
+from tests.store.log_files import Draft, drafts, encode, write_log
+from thermocline.remoting.records.message_record import INT, POSITION_BODY_SIZE
 from thermocline.remoting.records.record_layout import HOST_V6_MORE_BYTES
 from thermocline.store.files.mapped_file_queue import MappedFileQueue
 from thermocline.store.log import log_columns
@@ -112,21 +112,6 @@ def test_reading_goes_on_where_it_was_left() -> None:
 
 
 def test_a_rest_that_is_shorter_than_a_record_s_head_is_no_record() -> None:
-    record = encode_record(
-        topic="t",
-        queue_id=0,
-        queue_offset=0,
-        physical_offset=0,
-        flag=0,
-        sys_flag=0,
-        born_timestamp_ms=1,
-        born_host=("127.0.0.1", 1),
-        store_timestamp_ms=1,
-        store_host=("127.0.0.1", 2),
-        reconsume_times=0,
-        prepared_transaction_offset=0,
-        body=b"b",
-        properties_text=b"",
-    )
+    record = encode(0, SMALL)
     data = memoryview(record + bytes(3))
     assert log_columns._walk(data, 0, len(data), 9).tolist() == [0, len(record)]
