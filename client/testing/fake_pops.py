@@ -239,8 +239,8 @@ class FakePops:
         self._wait(key, max(self._node.clock_ms(), key[4]) + max(0, invisible_ms))
 
     def _wait(self, key: Key, due_ms: int) -> None:
-        """Take a message back at `due_ms` of the clock. A timer counts from the begin of the loop's turn, so it may ring
-        some ms early: the clock is read again.
+        """Take a message back at `due_ms` of the clock. A timer counts from the begin of the loop's turn, so it may
+        ring some ms early: the clock is read again.
         """
         rest_ms = due_ms - self._node.clock_ms()
         loop = asyncio.get_running_loop()
