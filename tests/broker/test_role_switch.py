@@ -19,6 +19,7 @@ from tests.broker.role_brokers import role_set
 from tests.broker.role_clients import TOPIC, Load, consumer_of, log_of, make_topic, producer_of, send_until_taken
 from tests.waiting import until
 from thermocline.broker import hot_process, role_switch
+from thermocline.broker.assembly import Assignment
 from thermocline.client import Message, MQError, SendStatus, UnavailableError
 from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.clients.client import ClientConnection
@@ -451,6 +452,33 @@ async def test_a_cut_that_fails_is_made_when_the_logs_part_again(tmp_path: Path)
         assert broker.process._switch._present is follows
         await found.wait_followed(1)
         assert log_of(found, 1) == log_of(found, 2)
+
+
+async def test_after_a_cut_that_fails_the_next_attempt_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that has failed is not asked again at once."""
+    disk, steps = FailingDisk(), list[str]()
+    async with role_set(tmp_path, disks={1: disk}) as found:
+        await found.elect(2)
+        await found.tell_others()
+        await found.wait_followed(1)
+        broker = found.brokers[1]
+        switch = broker.process._switch
+        attempt = switch._try
+
+        async def wait(_is_superseded: asyncio.Event, _seconds: float) -> None:
+            steps.append("wait")
+            disk.failing = ""
+
+        async def count(wanted: Assignment) -> MQError | None:
+            steps.append("attempt")
+            return await attempt(wanted)
+
+        monkeypatch.setattr(role_switch, "_wait", wait)
+        monkeypatch.setattr(switch, "_try", count)
+        disk.failing = "queueEnds"
+        broker.parts.replicas.on_parted(Alignment(PhysicalOffset(0), 0))
+        await until(lambda: "attempt" in steps and not broker.error, what="the master is followed again")
+        assert steps == ["wait", "attempt"]
 
 
 async def test_monitoring_sees_the_role_and_that_it_failed(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tests.clock import Clock
 from thermocline.broker.helpers.shared_page import SharedPage
 from thermocline.broker.tier.store_rounds import IDLE_TICK_MS, QUEUE_FILES_AHEAD_MAX, TICK_MS, StoreRounds
 from thermocline.remoting.topic_validation import TIMER_TOPIC
+from thermocline.store.derived_sync import DerivedSync
 from thermocline.store.files.disk import RealDisk
 from thermocline.store.retention import DISK_NEARLY_FULL, RetentionGate
 from thermocline.timers.timer_round import TimerRound
@@ -94,6 +95,34 @@ async def test_files_of_new_queues_are_not_made_on_the_loop(tmp_path: Path, monk
             assert not queue.tail
             assert store.queues.files.base_positions(f"New{number}", 0) == [0]
             assert queue.unit(0).size_bytes > 0
+
+
+async def test_queue_files_are_written_for_a_twentieth_of_the_loops_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round of 200 seconds: the next one begins 4 000 after the beginning of this one."""
+    loop, passed_s = asyncio.get_running_loop(), 0
+    loop_time, advance = loop.time, DerivedSync.advance
+
+    def advance_slowly(sync: DerivedSync) -> bool:
+        nonlocal passed_s
+        passed_s += 100  # there are two: the second finds nothing more
+        return advance(sync)
+
+    async with control_broker(tmp_path / "store") as broker, rounds_of(broker, tmp_path) as rounds:
+        store = broker.parts.base.store
+        monkeypatch.setattr(loop, "time", lambda: loop_time() + passed_s)
+        monkeypatch.setattr(DerivedSync, "advance", advance_slowly)
+        broker.put("T", 0, b"first")
+        await rounds._sync_derived_if_due()
+        synced = store.recovery_offset
+        assert synced == store.commit_log.append_offset
+        assert passed_s == 200
+        broker.put("T", 0, b"second")
+        for pause_s, is_due in ((3_000, False), (790, False), (110, True)):
+            passed_s += pause_s
+            await rounds._sync_derived_if_due()
+            assert (store.recovery_offset > synced) is is_due
 
 
 async def test_the_progress_of_timers_is_durable_after_a_round(tmp_path: Path) -> None:

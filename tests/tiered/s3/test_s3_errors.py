@@ -109,6 +109,13 @@ async def test_answers_that_are_no_listing(body: bytes) -> None:
             assert [info.key async for info in store.list("k")] == []
 
 
+async def test_an_answer_that_names_only_who_pays_is_no_listing() -> None:
+    async with stubbed() as (stub, store):
+        stub.answer(200, headers="x-amz-request-charged: requester\r\n")
+        with pytest.raises(ObjectStoreUnavailableError, match="no listing"):
+            assert [info.key async for info in store.list("k")] == []
+
+
 NO_ERRORS_OF_S3 = {
     "empty": b"",
     "text": b"404 page not found\n",

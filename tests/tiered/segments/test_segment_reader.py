@@ -205,3 +205,12 @@ async def test_another_segment_in_its_place() -> None:
     other = msgspec.structs.replace(entry, segment_id=str(SegmentId(1, 2)))
     with pytest.raises(SegmentFormatError):
         await SegmentReader(store, other).log_footer()
+
+
+@pytest.mark.parametrize(("more_bytes", "is_small"), [(0, True), (1, False)])
+async def test_a_piece_of_a_pack_is_read_whole_up_to_a_limit(more_bytes: int, is_small: bool) -> None:
+    store = MemoryObjectStore()
+    entry = await upload(make_log(10), MeteringObjectStore(store))
+    end = SegmentOffset(100 + segment_reader.WHOLE_PART_BYTES_MAX + more_bytes)
+    log = PartLocator("p.pack", SegmentOffset(100), end, end, 0)
+    assert SegmentReader(store, packed(entry, {"log": log})).is_small is is_small
