@@ -118,9 +118,11 @@ class RpcCall:
         """Metadata of the request, names in lower case."""
         self.deadline: float | None = None
         """By the loop's clock; None without one."""
-        timeout_s = _timeout_s(stream.headers.get("grpc-timeout"))
-        if timeout_s is not None:
-            self.deadline = stream.connection.loop.time() + timeout_s
+        timeout_text = stream.headers.get("grpc-timeout")
+        if timeout_text:
+            timeout_s = _timeout_s(timeout_text)
+            if timeout_s is not None:
+                self.deadline = stream.opened + timeout_s
         self.code = 0
         """The protocol's code of the answer, as the handler sets it; 0: there was none."""
         self.is_canceled = False
@@ -128,7 +130,7 @@ class RpcCall:
         self._method = method
         self._received = received
         self._on_done = on_done
-        self._rest = bytearray()
+        self._rest: bytearray | None = None
         """What has come of a message that is not complete; one piece, for a client may send it byte by byte."""
         self._held_bytes = 0
         self._needed_bytes = PREFIX.size
@@ -217,22 +219,27 @@ class RpcCall:
         if self._received.total_bytes > self._received.bytes_max:
             self._refuse(GrpcStatus.RESOURCE_EXHAUSTED, "the requests of all clients together take too much")
             return
-        if self._rest or len(data) < self._needed_bytes:
-            self._rest += data
-            if len(self._rest) < self._needed_bytes:
+        if self._rest is None:
+            message = _only_message(data)
+            if message is not None and len(message) <= self._message_bytes_max:
+                self._take_message(message)
                 return
-        buffer = memoryview(self._rest or data)
+            self._rest = bytearray()
+        self._rest += data
+        if len(self._rest) >= self._needed_bytes:
+            self._take_messages(memoryview(self._rest))
+
+    def _take_messages(self, buffer: memoryview) -> None:
+        """Take the whole messages at the front, and keep the rest."""
         position, end = 0, len(buffer)
         while end - position >= PREFIX.size:
             is_compressed, size = PREFIX.unpack_from(buffer, position)
             if is_compressed:
                 self._refuse(GrpcStatus.UNIMPLEMENTED, "compressed messages are not supported")
                 return
-            bytes_max = self._received.message_bytes_max
-            if self._method.kind is MethodKind.BIDIRECTIONAL:
-                bytes_max = min(bytes_max, COMMAND_BYTES_MAX)
-            if size > bytes_max:
-                self._refuse(GrpcStatus.RESOURCE_EXHAUSTED, f"a message may hold {bytes_max} bytes")
+            if size > self._message_bytes_max:
+                sentence = f"a message may hold {self._message_bytes_max} bytes"
+                self._refuse(GrpcStatus.RESOURCE_EXHAUSTED, sentence)
                 return
             message_end = position + PREFIX.size + size
             if message_end > end:
@@ -242,7 +249,7 @@ class RpcCall:
             if not self._take_message(bytes(buffer[position + PREFIX.size : message_end])):
                 return
             position = message_end
-        self._rest = bytearray(buffer[position:])
+        self._rest = bytearray(buffer[position:]) if position < end else None
 
     def request_ended(self) -> None:
         """The client has sent all."""
@@ -264,6 +271,11 @@ class RpcCall:
             self._task.cancel()
 
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _message_bytes_max(self) -> int:
+        bytes_max = self._received.message_bytes_max
+        return min(bytes_max, COMMAND_BYTES_MAX) if self._method.kind is MethodKind.BIDIRECTIONAL else bytes_max
 
     def _hold(self, size_bytes: int) -> None:
         self._held_bytes += size_bytes
@@ -304,7 +316,7 @@ class RpcCall:
         if not self._is_over:
             self._is_over = True
             self._hold(-self._held_bytes)
-            self._rest = bytearray()
+            self._rest = None
             self._on_done(self)
 
     def _run(self, request: bytes) -> None:
@@ -402,9 +414,16 @@ class RpcService:
                 call.cancel()
 
 
-def _timeout_s(text: str | None) -> float | None:
-    """The value of `grpc-timeout`: up to 8 digits and a unit; None where there is none, or it cannot be read."""
-    if not text or not text[:-1].isdecimal() or len(text) > 9:
+def _only_message(data: bytes) -> bytes | None:
+    """The message that is all of `data`, and is not compressed; None where it is anything else."""
+    if len(data) < PREFIX.size or data[0] or int.from_bytes(data[1 : PREFIX.size], "big") != len(data) - PREFIX.size:
+        return None
+    return data[PREFIX.size :]
+
+
+def _timeout_s(text: str) -> float | None:
+    """The value of `grpc-timeout`: up to 8 digits and a unit; None where it cannot be read."""
+    if not text[:-1].isdecimal() or len(text) > 9:
         return None
     unit_s = _TIMEOUT_UNITS_S.get(text[-1])
     return None if unit_s is None else int(text[:-1]) * unit_s
