@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from thermocline.client.answer import answer_error, check_answer
@@ -87,7 +88,6 @@ from thermocline.remoting.headers import (
 )
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.batch import BatchMessage, encode_batch
-from thermocline.remoting.records.message_id import decode_message_id
 from thermocline.remoting.records.message_record import MessageRecord, decode_record
 from thermocline.remoting.records.properties import PropertyName
 from thermocline.remoting.records.sys_flag import PULL_SUBSCRIPTION, PULL_SUSPEND
@@ -259,11 +259,12 @@ class ClusterMessaging:
         if status is None:
             raise answer_error(answer.code, answer.remark, address=address)
         stored, fields = answer.header(SendMessageResponseHeader), answer.ext_fields or {}
+        if stored.queue_id != queue.queue_id:
+            queue = replace(queue, queue_id=stored.queue_id)
         return SendOutcome(
             status=status,
-            queue=MessageQueue(topic=queue.topic, broker_name=queue.broker_name, queue_id=stored.queue_id),
+            queue=queue,
             queue_offset=stored.queue_offset,
-            physical_offset=_physical_offset(stored.msg_id),
             transaction_id=stored.transaction_id or "",
             recall_handle=stored.recall_handle or "",
             offset_message_id=stored.msg_id,
@@ -601,8 +602,3 @@ class ClusterMessaging:
     async def _send_heartbeat(self, address: str, body: bytes) -> None:
         command = RemotingCommand.request(RequestCode.HEART_BEAT, body=body)
         check_answer(await self._call(address, command, timeout_ms=LOOK_UP_TIMEOUT_MS), address=address)
-
-
-def _physical_offset(offset_message_id: str) -> PhysicalOffset:
-    """Where the first message of an answer is."""
-    return decode_message_id(offset_message_id.partition(",")[0]).physical_offset

@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+import msgspec
+
 from thermocline.client.message_queue import MessageQueue
 from thermocline.proxy.cluster.cluster_messaging import ClusterMessaging
 from thermocline.proxy.cluster.cluster_options import ClusterOptions
@@ -128,7 +130,7 @@ class RoutedMessaging:
         outcome = await self._clusters[name].send(
             replace(queue, broker_name=plain), messages, producer_group=producer_group, timeout_ms=timeout_ms
         )
-        return replace(
+        return msgspec.structs.replace(
             outcome,
             queue=replace(outcome.queue, broker_name=queue.broker_name),
             recall_handle=self._names.join_recall(name, outcome.recall_handle),

@@ -103,7 +103,6 @@ class FakeMessaging:
             status=SendStatus.SEND_OK,
             queue=queue,
             queue_offset=QueueOffset(0),
-            physical_offset=PhysicalOffset(0),
             transaction_id="",
             recall_handle="",
         )
