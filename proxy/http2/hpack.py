@@ -29,6 +29,8 @@ ENTRY_OVERHEAD_BYTES = 32
 INTEGER_MAX = 1 << 24
 
 Field = tuple[str, str]
+_Entry = tuple[Field, int]
+"""A field and what it weighs."""
 
 _STATIC_TEXT = """
 :authority|
@@ -100,6 +102,13 @@ assert len(STATIC_TABLE) == 61, "RFC 7541, appendix A"
 _STATIC_END = len(STATIC_TABLE) + 1
 
 
+def _weighed(field: Field) -> _Entry:
+    return field, len(field[0]) + len(field[1]) + ENTRY_OVERHEAD_BYTES
+
+
+_STATIC_ENTRIES = tuple(map(_weighed, STATIC_TABLE))
+
+
 class HeadersTooLargeError(InvalidRequestError):
     """The fields of one block together are larger than the limit."""
 
@@ -111,7 +120,7 @@ class HeaderDecoder:
 
     def __init__(self, *, list_bytes_max: int) -> None:
         """`list_bytes_max`: the most that the fields of one block may weigh, decoded."""
-        self._entries: deque[Field] = deque()
+        self._entries: deque[_Entry] = deque()
         self._size_bytes = 0
         self._bytes_max = TABLE_BYTES
         self._list_bytes_max = list_bytes_max
@@ -125,7 +134,7 @@ class HeaderDecoder:
         """
         fields: list[Field] = []
         position, end, weight = 0, len(block), 0
-        entries = self._entries
+        entries, weight_max = self._entries, self._list_bytes_max
         try:
             while position < end:
                 byte = block[position]
@@ -135,9 +144,9 @@ class HeaderDecoder:
                     if index == 0x7F:
                         index, position = _integer(block, position, 0x7F)
                     if index >= _STATIC_END:
-                        field = entries[index - _STATIC_END]
+                        field, field_weight = entries[index - _STATIC_END]
                     elif index:
-                        field = STATIC_TABLE[index - 1]
+                        field, field_weight = _STATIC_ENTRIES[index - 1]
                     else:
                         raise ProtocolError("a header field has the index 0")
                 elif byte & 0xE0 == 0x20:
@@ -147,18 +156,17 @@ class HeaderDecoder:
                     self._resize(size)
                     continue
                 else:
-                    field, position = self._literal(block, position, byte)
-                name, value = field
-                weight += len(name) + len(value) + ENTRY_OVERHEAD_BYTES
-                if weight <= self._list_bytes_max:
+                    (field, field_weight), position = self._literal(block, position, byte)
+                weight += field_weight
+                if weight <= weight_max:
                     fields.append(field)
         except IndexError:
             raise ProtocolError("a header block is cut short, or an index is beyond the tables") from None
-        if weight > self._list_bytes_max:
-            raise HeadersTooLargeError(size_bytes_max=self._list_bytes_max)
+        if weight > weight_max:
+            raise HeadersTooLargeError(size_bytes_max=weight_max)
         return fields
 
-    def _literal(self, block: bytes, position: int, byte: int) -> tuple[Field, int]:
+    def _literal(self, block: bytes, position: int, byte: int) -> tuple[_Entry, int]:
         """The field that begins with this byte, and the position behind it."""
         enters = byte & 0x40
         index, position = _prefixed(block, position, byte, 0x3F if enters else 0x0F)
@@ -167,19 +175,19 @@ class HeaderDecoder:
         elif index < _STATIC_END:
             name = STATIC_TABLE[index - 1][0]
         else:
-            name = self._entries[index - _STATIC_END][0]
+            name = self._entries[index - _STATIC_END][0][0]
         value, position = _string(block, position)
-        field = name, value
+        entry = _weighed((name, value))
         if enters:
-            self._enter(field)
-        return field, position
+            self._enter(entry)
+        return entry, position
 
-    def _enter(self, field: Field) -> None:
-        size = len(field[0]) + len(field[1]) + ENTRY_OVERHEAD_BYTES
-        self._evict(self._bytes_max - size)
-        if size <= self._bytes_max:
-            self._entries.appendleft(field)
-            self._size_bytes += size
+    def _enter(self, entry: _Entry) -> None:
+        weight = entry[1]
+        self._evict(self._bytes_max - weight)
+        if weight <= self._bytes_max:
+            self._entries.appendleft(entry)
+            self._size_bytes += weight
 
     def _resize(self, size_bytes: int) -> None:
         if size_bytes > TABLE_BYTES:
@@ -190,8 +198,7 @@ class HeaderDecoder:
     def _evict(self, size_bytes: int) -> None:
         entries = self._entries
         while entries and self._size_bytes > size_bytes:
-            name, value = entries.pop()
-            self._size_bytes -= len(name) + len(value) + ENTRY_OVERHEAD_BYTES
+            self._size_bytes -= entries.pop()[1]
 
 
 def _prefixed(block: bytes, position: int, byte: int, mask: int) -> tuple[int, int]:
