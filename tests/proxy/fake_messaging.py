@@ -22,7 +22,7 @@ from thermocline.proxy.messaging import (
 from thermocline.remoting.bodies import SubscriptionData, SubscriptionGroupConfig
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.handles import ReceiptHandle
-from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
+from thermocline.remoting.offsets import QueueOffset
 
 
 def handle_at(

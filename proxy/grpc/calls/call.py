@@ -86,6 +86,7 @@ class RpcCall:
         "_held_bytes",
         "_is_ended",
         "_is_over",
+        "_is_two_way",
         "_method",
         "_needed_bytes",
         "_on_done",
@@ -128,6 +129,7 @@ class RpcCall:
         self.is_canceled = False
         """Whether the client cancelled it, or is gone."""
         self._method = method
+        self._is_two_way = method.kind is MethodKind.BIDIRECTIONAL
         self._received = received
         self._on_done = on_done
         self._rest: bytearray | None = None
@@ -207,13 +209,13 @@ class RpcCall:
 
     def start(self) -> None:
         """Begin: a bidirectional handler runs before any message."""
-        if self._method.kind is MethodKind.BIDIRECTIONAL:
+        if self._is_two_way:
             self.stream.is_two_way = True
             self._run(b"")
 
     def data_received(self, data: bytes) -> None:
         """Put messages together."""
-        if self._is_over or (self._task is not None and self._method.kind is not MethodKind.BIDIRECTIONAL):
+        if self._is_over or (self._task is not None and not self._is_two_way):
             return
         self._hold(len(data))
         if self._received.total_bytes > self._received.bytes_max:
@@ -256,7 +258,7 @@ class RpcCall:
         self._is_ended = True
         if self._is_over:
             return
-        if self._method.kind is MethodKind.BIDIRECTIONAL:
+        if self._is_two_way:
             self._wake()
         elif self._unread and not self._rest:
             self._run(self._unread.popleft())
@@ -275,7 +277,7 @@ class RpcCall:
     @property
     def _message_bytes_max(self) -> int:
         bytes_max = self._received.message_bytes_max
-        return min(bytes_max, COMMAND_BYTES_MAX) if self._method.kind is MethodKind.BIDIRECTIONAL else bytes_max
+        return min(bytes_max, COMMAND_BYTES_MAX) if self._is_two_way else bytes_max
 
     def _hold(self, size_bytes: int) -> None:
         self._held_bytes += size_bytes
@@ -283,7 +285,7 @@ class RpcCall:
 
     def _take_message(self, message: bytes) -> bool:
         """Keep a message until it is read; False when it is one too many, which ends the call."""
-        if len(self._unread) >= (MESSAGES_UNREAD_MAX if self._method.kind is MethodKind.BIDIRECTIONAL else 1):
+        if len(self._unread) >= (MESSAGES_UNREAD_MAX if self._is_two_way else 1):
             self._refuse(GrpcStatus.RESOURCE_EXHAUSTED, "more messages than are read")
             return False
         self._unread.append(message)

@@ -86,7 +86,9 @@ def _message_type_of(system: Any) -> TopicType:
     return TopicType.LITE if system.lite_topic else TopicType.NORMAL
 
 
-def stored_message(message: Any, *, topic: str, config: ProxyConfig, remote_address: str, now_ms: int) -> OutgoingMessage:
+def stored_message(
+    message: Any, *, topic: str, config: ProxyConfig, remote_address: str, now_ms: int
+) -> OutgoingMessage:
     """Check a client's message to a topic, and return what is to be stored.
 
     Raises:

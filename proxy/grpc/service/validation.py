@@ -139,9 +139,7 @@ def check_body(body: bytes, config: ProxyConfig) -> None:
         raise CodeError(Code.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {config.message_bytes_max}")
 
 
-def check_properties(
-    properties: Mapping[str, str], *, tag: str, keys: Sequence[str], config: ProxyConfig
-) -> None:
+def check_properties(properties: Mapping[str, str], *, tag: str, keys: Sequence[str], config: ProxyConfig) -> None:
     """Pass a message's user properties, tag and keys, and their size."""
     if len(properties) > config.properties_max:
         text = f"too many user properties, max is {config.properties_max}"

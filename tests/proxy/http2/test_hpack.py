@@ -15,7 +15,6 @@ from thermocline.proxy.http2.hpack import HeaderDecoder, HeadersTooLargeError, e
 from thermocline.proxy.http2.huffman import LENGTHS, decode_huffman
 from thermocline.remoting.errors import ProtocolError
 
-
 BYTES = st.characters(max_codepoint=255)
 
 
