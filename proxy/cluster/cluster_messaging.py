@@ -8,6 +8,7 @@ Source: ClusterMessageService.java, ClusterMetadataService.java, Apache RocketMQ
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from thermocline.client.producer.send_answer import STATUS_BY_CODE
 from thermocline.client.received_message import decode_messages
 from thermocline.proxy.cluster.cluster_brokers import LOOK_UP_TIMEOUT_MS, ClusterBrokers, cache_of
 from thermocline.proxy.cluster.cluster_options import ClusterOptions
-from thermocline.proxy.cluster.joined_acks import JoinedAcks, is_joinable
+from thermocline.proxy.cluster.joined_acks import JoinedAcks
 from thermocline.proxy.cluster.transaction_watch import TransactionWatch
 from thermocline.proxy.messaging import (
     DOUBT_CODES,
@@ -54,6 +55,7 @@ from thermocline.remoting.errors import (
     CorruptDataError,
     GroupNotFoundError,
     InvalidRequestError,
+    MQError,
     PermissionDeniedError,
     QueryNotFoundError,
     UnavailableError,
@@ -355,10 +357,13 @@ class ClusterMessaging:
 
     async def ack(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
         """See `Messaging`."""
-        if handle.receipt.is_order or not is_joinable(handle.receipt):
-            await self._ack_one(handle, topic=topic, group=group, timeout_ms=timeout_ms)
-        else:
-            await self._acks.add(handle, topic=topic, group=group, timeout_ms=timeout_ms)
+        await self._acks.add(handle, topic=topic, group=group, timeout_ms=timeout_ms)
+
+    def start_ack(
+        self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int
+    ) -> asyncio.Future[MQError | None]:
+        """See `Messaging`."""
+        return self._acks.start(handle, topic=topic, group=group, timeout_ms=timeout_ms)
 
     async def ack_all(self, handles: Sequence[ProxyHandle], *, topic: str, group: str, timeout_ms: int) -> None:
         """See `Messaging`."""

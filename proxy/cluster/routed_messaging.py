@@ -213,6 +213,13 @@ class RoutedMessaging:
         name, plain = self._names.split_handle(handle)
         await self._clusters[name].ack(plain, topic=topic, group=group, timeout_ms=timeout_ms)
 
+    def start_ack(
+        self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int
+    ) -> asyncio.Future[MQError | None]:
+        """See `Messaging`."""
+        name, plain = self._names.split_handle(handle)
+        return self._clusters[name].start_ack(plain, topic=topic, group=group, timeout_ms=timeout_ms)
+
     async def ack_all(self, handles: Sequence[ProxyHandle], *, topic: str, group: str, timeout_ms: int) -> None:
         """See `Messaging`."""
         name, _ = self._names.split_handle(handles[0])

@@ -16,6 +16,7 @@ Every call may raise
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -29,7 +30,7 @@ from thermocline.client.send_result import SendStatus
 from thermocline.proxy.messaging.handles import ProxyHandle, TransactionHandle
 from thermocline.proxy.messaging.topics import TopicQueues, TopicType
 from thermocline.remoting.bodies import SubscriptionData, SubscriptionGroupConfig
-from thermocline.remoting.errors import InvalidParameterError
+from thermocline.remoting.errors import InvalidParameterError, MQError
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.message_id import decode_message_id
 from thermocline.remoting.records.message_record import MessageRecord
@@ -237,7 +238,17 @@ class Messaging(Protocol):
         """Take messages from any queue of a broker, which waits for some up to `await_ms`."""
 
     async def ack(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
-        """Acknowledge a message."""
+        """Acknowledge a message. Cancelling is safe: it is sent all the same."""
+
+    def start_ack(
+        self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int
+    ) -> asyncio.Future[MQError | None]:
+        """Acknowledge a message: None when the broker has, else why not. Others may wait for the same future: never
+        cancel it. For what acknowledges many, which needs no task for each then.
+
+        Raises:
+            MQError: No broker can be asked.
+        """
 
     async def ack_all(self, handles: Sequence[ProxyHandle], *, topic: str, group: str, timeout_ms: int) -> None:
         """Acknowledge messages of one broker."""

@@ -99,8 +99,8 @@ def decode_send_header(code: int, ext_fields: Mapping[str, str] | None) -> SendM
 
 
 def encode_send_header(code: int, header: SendMessageRequestHeader) -> dict[str, str]:
-    """The `extFields` of a send request, by its code. Those of V2 are what `encode_header` makes of that header, in less
-    time."""
+    """The `extFields` of a send request, by its code. V2 is written field by field: `encode_header` takes twice as
+    long."""
     if code not in SEND_V2_CODES:
         return encode_header(header)
     fields = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -125,6 +126,17 @@ class FakeMessaging:
 
     async def ack(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
         self._ask("ack", handle)
+
+    def start_ack(
+        self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int
+    ) -> asyncio.Future[MQError | None]:
+        answered: asyncio.Future[MQError | None] = asyncio.get_running_loop().create_future()
+        try:
+            self._ask("ack", handle)
+            answered.set_result(None)
+        except MQError as error:
+            answered.set_result(error)
+        return answered
 
     async def change_invisible(
         self, handle: ProxyHandle, *, topic: str, group: str, invisible_ms: int, timeout_ms: int

@@ -1,7 +1,6 @@
-"""Conversion: a message of the protocol to what is stored, and back.
+"""Conversion: a message of the protocol to what is stored; times of the protocol, both ways.
 
     to store      properties: the user's, then KEYS, TAGS, UNIQ_KEY ... as the official proxy writes them
-    delivered     all properties but the reserved ones; the body as stored, its MD5 in capitals, always an encoding
 
 Types of messages, the first that fits: TRAN_MSG=true TRANSACTION; a delay DELAY; a message group FIFO; else NORMAL.
 Source: SendMessageActivity.java, GrpcConverter.java, TopicMessageType.java, Apache RocketMQ 5.3.
@@ -9,13 +8,10 @@ Source: SendMessageActivity.java, GrpcConverter.java, TopicMessageType.java, Apa
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
-from thermocline.client.received_message import ReceivedMessage
 from thermocline.proxy.grpc.messages import enums, messages
 from thermocline.proxy.grpc.service.validation import (
-    RESERVED_PROPERTIES,
     check_body,
     check_delivery_time,
     check_message_group,
@@ -26,10 +22,8 @@ from thermocline.proxy.grpc.service.validation import (
 )
 from thermocline.proxy.messaging import OutgoingMessage, TopicType
 from thermocline.proxy.settings import ProxyConfig
-from thermocline.remoting.records.message_record import RECONSUME_TIMES_MAX
 from thermocline.remoting.records.properties import KEY_SEPARATOR, PropertyName
-from thermocline.remoting.records.sys_flag import COMPRESSED, TRANSACTION_PREPARED, is_compressed
-from thermocline.remoting.socket_address import format_address
+from thermocline.remoting.records.sys_flag import COMPRESSED, TRANSACTION_PREPARED
 from thermocline.remoting.topic_validation import RETRY_TOPIC_PREFIX
 
 __all__ = [
@@ -38,19 +32,10 @@ __all__ = [
     "stored_message",
     "timestamp",
     "timestamp_ms",
-    "to_message",
 ]
 
 DELIVERY_MS_MAX = 1 << 62
-TIME_MS_MIN, TIME_MS_MAX = -62_135_596_800_000, 253_402_300_799_999
-"""What a Timestamp may say, the years 1 to 9999: clients cannot read a message with another one."""
 _TRANSACTION, _GZIP = enums.MessageType.TRANSACTION, enums.Encoding.GZIP
-_TIMER_NAMES = (
-    PropertyName.DELAY_LEVEL,
-    PropertyName.TIMER_DELIVER_MS,
-    PropertyName.TIMER_DELAY_S,
-    PropertyName.TIMER_DELAY_MS,
-)
 
 
 def timestamp_ms(value: Any) -> int:
@@ -145,66 +130,3 @@ def stored_message(
         message_type=message_type,
         message_group=message_group,
     )
-
-
-def to_message(message: ReceivedMessage, *, topic: str, receipt_handle: str = "") -> Any:
-    """Return a stored message as a client gets it."""
-    record, properties = message.record, message.properties
-    body = record.body
-    system = messages.SystemProperties(
-        message_id=message.message_id,
-        body_encoding=enums.Encoding.GZIP if is_compressed(record.sys_flag) else enums.Encoding.IDENTITY,
-        message_type=_delivered_type(properties),
-        born_host=properties.get(PropertyName.BORN_HOST) or record.born_host[0],
-        store_host=format_address(*record.store_host),
-        queue_id=record.queue_id,
-        queue_offset=record.queue_offset,
-        delivery_attempt=min(message.reconsume_times + 1, RECONSUME_TIMES_MAX),
-    )
-    system.body_digest.type = enums.DigestType.MD5
-    system.body_digest.checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
-    _set_time(system.born_timestamp, record.born_timestamp_ms)
-    _set_time(system.store_timestamp, record.store_timestamp_ms)
-    if message.tags:
-        system.tag = message.tags
-    if message.keys:
-        system.keys.extend(message.keys.split(KEY_SEPARATOR))
-    if message.sharding_key:
-        system.message_group = message.sharding_key
-    if receipt_handle:
-        system.receipt_handle = receipt_handle
-    _set_optional(system, properties)
-    answer = messages.Message(system_properties=system, body=body)
-    answer.topic.name = topic
-    for name, value in properties.items():
-        if name not in RESERVED_PROPERTIES:
-            answer.user_properties[name] = value
-    return answer
-
-
-def _set_optional(system: Any, properties: Any) -> None:
-    delivery_text = properties.get(PropertyName.TIMER_DELIVER_MS, "")
-    if delivery_text.removeprefix("-").isdecimal() and len(delivery_text) <= 15:
-        _set_time(system.delivery_timestamp, int(delivery_text))
-    trace_context = properties.get(PropertyName.TRACE_CONTEXT)
-    if trace_context:
-        system.trace_context = trace_context
-    origin_topic = properties.get(PropertyName.DLQ_ORIGIN_TOPIC)
-    origin_id = properties.get(PropertyName.DLQ_ORIGIN_MESSAGE_ID)
-    if origin_topic and origin_id:
-        system.dead_letter_queue.topic = origin_topic
-        system.dead_letter_queue.message_id = origin_id
-
-
-def _delivered_type(properties: Any) -> Any:
-    if properties.get(PropertyName.TRANSACTION_PREPARED) == "true":
-        return enums.MessageType.TRANSACTION
-    if any(name in properties for name in _TIMER_NAMES):
-        return enums.MessageType.DELAY
-    return enums.MessageType.FIFO if PropertyName.SHARDING_KEY in properties else enums.MessageType.NORMAL
-
-
-def _set_time(field: Any, time_ms: int) -> None:
-    time_ms = max(TIME_MS_MIN, min(time_ms, TIME_MS_MAX))
-    field.seconds = time_ms // 1000
-    field.nanos = time_ms % 1000 * 1_000_000

@@ -26,7 +26,8 @@ from thermocline.proxy.grpc.messages import Code, messages
 from thermocline.proxy.grpc.service.application import Application, decode
 from thermocline.proxy.grpc.service.client_settings import attempts_max
 from thermocline.proxy.grpc.service.context import RequestContext
-from thermocline.proxy.grpc.service.conversion import duration_ms, timestamp, to_message
+from thermocline.proxy.grpc.service.conversion import duration_ms, timestamp
+from thermocline.proxy.grpc.service.delivered_message import encode_received
 from thermocline.proxy.grpc.service.statuses import CodeError, status, status_of
 from thermocline.proxy.grpc.service.validation import (
     check_group_name,
@@ -231,8 +232,8 @@ class Receiving:
         try:
             for message in outcome.messages:
                 await call.drain()
-                delivered = to_message(message, topic=topic, receipt_handle=message.handle.text())
-                written.append(_write(call, message=delivered))
+                answer = encode_received(message, topic=topic, receipt_handle=message.handle.text())
+                written.append(call.write(answer))
                 if is_renewed:
                     app.handles.hold(
                         context.client_id,
@@ -282,8 +283,8 @@ def _count_unsent(sizes_bytes: Sequence[int], unsent_bytes: int) -> int:
     return count
 
 
-def _write(call: RpcCall, **content: Any) -> int:
-    """Write a part of the answer; its bytes on the stream."""
+def _write(call: RpcCall, **content: Any) -> None:
+    """Write a part of the answer that is no message."""
     if "status" in content:
         call.code = content["status"].code
-    return call.write(messages.ReceiveMessageResponse(**content).SerializeToString())
+    call.write(messages.ReceiveMessageResponse(**content).SerializeToString())
