@@ -18,7 +18,7 @@ import contextlib
 import logging
 import struct
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -191,6 +191,13 @@ class RpcCall:
         self.begin()
         self.stream.send_data(PREFIX.pack(0, len(message)) + message)
         return PREFIX.size + len(message)
+
+    def write_all(self, messages: Sequence[bytes]) -> list[int]:
+        """Send messages of a streamed answer together; the bytes of each on the stream. Lost when the stream is."""
+        self.begin()
+        framed = [PREFIX.pack(0, len(message)) + message for message in messages]
+        self.stream.send_data(b"".join(framed))
+        return list(map(len, framed))
 
     async def drain(self, *, pending_bytes_max: int = STREAM_PENDING_BYTES_MAX) -> None:
         """Wait until no more than so much of what was written waits for the client's windows.

@@ -16,6 +16,7 @@ Source: ReceiveMessageActivity.java, ReceiveMessageResponseStreamWriter.java, Ap
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,6 +49,8 @@ ILLEGAL_POLLING_TIME_SINCE = "5.0.3"
 REQUEST_TIMEOUT_MS = 3_000
 """Of a client that has not said its own."""
 ATTEMPT_ID_CHARS_MAX = 256
+WRITE_BYTES = 64 * 1024
+"""Messages are written together until they are so large."""
 
 
 class Receiving:
@@ -230,27 +233,11 @@ class Receiving:
         _write(call, status=status(Code.OK))
         written: list[int] = []
         try:
-            for message in outcome.messages:
+            rest = deque(outcome.messages)
+            while rest:
                 await call.drain()
-                answer = encode_received(message, topic=topic, receipt_handle=message.handle.text())
-                written.append(call.write(answer))
-                if is_renewed:
-                    app.handles.hold(
-                        context.client_id,
-                        group,
-                        topic,
-                        message.message_id,
-                        message.handle,
-                        reconsume_times=message.reconsume_times,
-                    )
-                app.traffic.received(
-                    Protocol.GRPC,
-                    topic,
-                    group,
-                    is_retry=bool(message.handle.receipt.retry_flag),
-                    count=1,
-                    size_bytes=len(message.record.body),
-                )
+                answers = self._take_some(context, rest, topic=topic, group=group, is_renewed=is_renewed)
+                written += call.write_all(answers)
             if app.traces is not None:
                 app.traces.delivered(outcome.messages, group=group)
             await call.drain(pending_bytes_max=0)
@@ -260,6 +247,37 @@ class Receiving:
                 first -= _count_unsent(written, call.unsent_bytes)
             app.background.start(self._take_back(context, outcome.messages[first:], topic=topic, group=group))
             raise
+
+    def _take_some(
+        self, context: RequestContext, rest: deque[HeldMessage], *, topic: str, group: str, is_renewed: bool
+    ) -> list[bytes]:
+        """Take the next messages, which the client is about to get; encoded."""
+        app = self._app
+        answers: list[bytes] = []
+        size_bytes = 0
+        while rest and size_bytes < WRITE_BYTES:
+            message = rest.popleft()
+            handle = message.handle
+            answers.append(encode_received(message, topic=topic, receipt_handle=handle.text()))
+            size_bytes += len(answers[-1])
+            if is_renewed:
+                app.handles.hold(
+                    context.client_id,
+                    group,
+                    topic,
+                    message.message_id,
+                    handle,
+                    reconsume_times=message.reconsume_times,
+                )
+            app.traffic.received(
+                Protocol.GRPC,
+                topic,
+                group,
+                is_retry=bool(handle.receipt.retry_flag),
+                count=1,
+                size_bytes=len(message.record.body),
+            )
+        return answers
 
     async def _take_back(
         self, context: RequestContext, unsent: Sequence[HeldMessage], *, topic: str, group: str
