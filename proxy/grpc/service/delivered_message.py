@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from thermocline.client.received_message import ReceivedMessage
@@ -36,6 +37,9 @@ _TIMER_NAMES = frozenset(
         PropertyName.TIMER_DELAY_MS,
     }
 )
+_OPTIONAL_NAMES = frozenset(
+    {PropertyName.TIMER_DELIVER_MS, PropertyName.TRACE_CONTEXT, PropertyName.DLQ_ORIGIN_TOPIC}
+)
 _received = messages.ReceiveMessageResponse()
 """Filled in and encoded for each message: a new object each time costs twice as much."""
 
@@ -60,13 +64,14 @@ def encode_received(message: ReceivedMessage, *, topic: str, receipt_handle: str
 def _fill(answer: Any, message: ReceivedMessage, *, topic: str) -> None:
     """Fill in an empty Message."""
     record, properties, system = message.record, message.properties, answer.system_properties
+    find, body = properties.get, record.body
     answer.topic.name = topic
-    answer.body = body = record.body
+    answer.body = body
     system.message_id = message.message_id
     system.body_encoding = _GZIP if is_compressed(record.sys_flag) else _IDENTITY
     system.message_type = _delivered_type(properties)
-    system.born_host = properties.get(PropertyName.BORN_HOST) or record.born_host[0]
-    system.store_host = format_address(*record.store_host)
+    system.born_host = find(PropertyName.BORN_HOST) or record.born_host[0]
+    system.store_host = _shown(record.store_host)
     system.queue_id = record.queue_id
     system.queue_offset = record.queue_offset
     system.delivery_attempt = min(message.reconsume_times + 1, RECONSUME_TIMES_MAX)
@@ -75,16 +80,22 @@ def _fill(answer: Any, message: ReceivedMessage, *, topic: str) -> None:
     digest.checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
     _set_time(system.born_timestamp, record.born_timestamp_ms)
     _set_time(system.store_timestamp, record.store_timestamp_ms)
-    if message.tags:
-        system.tag = message.tags
-    if message.keys:
-        system.keys.extend(message.keys.split(KEY_SEPARATOR))
-    if message.sharding_key:
-        system.message_group = message.sharding_key
-    _set_optional(system, properties)
+    tags, keys, message_group = find(PropertyName.TAGS), find(PropertyName.KEYS), find(PropertyName.SHARDING_KEY)
+    if tags:
+        system.tag = tags
+    if keys:
+        system.keys.extend(keys.split(KEY_SEPARATOR))
+    if message_group:
+        system.message_group = message_group
+    if not _OPTIONAL_NAMES.isdisjoint(properties):
+        _set_optional(system, properties)
     for name, value in properties.items():
         if name not in RESERVED_PROPERTIES:
             answer.user_properties[name] = value
+
+
+_shown = lru_cache(64)(lambda host: format_address(*host))
+"""The address of a broker."""
 
 
 def _set_optional(system: Any, properties: Mapping[str, str]) -> None:
