@@ -37,9 +37,7 @@ _TIMER_NAMES = frozenset(
         PropertyName.TIMER_DELAY_MS,
     }
 )
-_OPTIONAL_NAMES = frozenset(
-    {PropertyName.TIMER_DELIVER_MS, PropertyName.TRACE_CONTEXT, PropertyName.DLQ_ORIGIN_TOPIC}
-)
+_OPTIONAL_NAMES = frozenset({PropertyName.TIMER_DELIVER_MS, PropertyName.TRACE_CONTEXT, PropertyName.DLQ_ORIGIN_TOPIC})
 _received = messages.ReceiveMessageResponse()
 """Filled in and encoded for each message: a new object each time costs twice as much."""
 
