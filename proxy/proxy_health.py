@@ -26,7 +26,7 @@ from thermocline.auth.rights import Right
 from thermocline.proxy.access import AccessCheck, Proof, RequestName
 from thermocline.proxy.clients import ProxyClient
 from thermocline.proxy.grpc.calls import MethodKind, RpcCall
-from thermocline.proxy.grpc.messages import Code
+from thermocline.proxy.grpc.messages import CODE_LABELS
 from thermocline.proxy.grpc.service import REQUEST_NAMES, shown_settings
 from thermocline.proxy.metrics import Protocol, ProxyFigures, RpcLatency, RpcResult, Traffic, metrics_text
 from thermocline.proxy.settings import ProxyConfig
@@ -128,7 +128,7 @@ class ProxyHealth:
             result = RpcResult.SUCCESS if call.code else RpcResult.FAILED
         self.latency.add(
             call.name,
-            Code(call.code).name.lower(),
+            CODE_LABELS[call.code],
             result,
             protocol=Protocol.GRPC,
             is_long_polling=call.kind is MethodKind.SERVER_STREAM,

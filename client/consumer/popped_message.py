@@ -32,9 +32,8 @@ class PoppedMessage(ReceivedMessage):
 
     __slots__ = ("receipt",)
 
-    def __init__(self, record: MessageRecord, *, topic: str, group: str, receipt: ReceiptHandle) -> None:
-        stored_topic = flagged_topic(topic, group, receipt.retry_flag)
-        queue = MessageQueue(topic=stored_topic, broker_name=receipt.broker_name, queue_id=receipt.queue_id)
+    def __init__(self, record: MessageRecord, *, queue: MessageQueue, topic: str, receipt: ReceiptHandle) -> None:
+        """`queue`: where it is stored; `topic`: the one that was popped from."""
         super().__init__(record, queue=queue)
         self.topic = topic
         self.receipt = receipt
@@ -57,6 +56,7 @@ def read_popped(
     """
     queues = parse_popped_offsets(header.start_offset_info, header.msg_offset_info)
     counts = parse_order_counts(header.order_count_info)
+    places: dict[tuple[int, str, int], MessageQueue] = {}
     messages = []
     for record in iterate_records(body):
         text = record.property_text(PropertyName.POP_CHECKPOINT)
@@ -64,11 +64,11 @@ def read_popped(
             receipt = ReceiptHandle.parse(text)
         else:
             flag = retry_flag(record.topic)
-            queue = queues.get((flag, record.queue_id))
-            if queue is None or record.queue_offset not in queue.offsets:
+            popped = queues.get((flag, record.queue_id))
+            if popped is None or record.queue_offset not in popped.offsets:
                 raise CorruptDataError("a popped message is not in its header", queue_id=record.queue_id)
             receipt = ReceiptHandle(
-                start_offset=queue.start_offset,
+                start_offset=popped.start_offset,
                 pop_time_ms=header.pop_time,
                 invisible_ms=header.invisible_time,
                 revive_queue_id=header.revive_qid,
@@ -77,10 +77,18 @@ def read_popped(
                 queue_id=record.queue_id,
                 queue_offset=record.queue_offset,
             )
-        message = PoppedMessage(record, topic=topic, group=group, receipt=receipt)
-        place = int(receipt.retry_flag), record.queue_id
-        count = counts.get((*place, record.queue_offset), counts.get((*place, None), 0))
-        if count:
-            message.reconsume_times = count
+        place = receipt.retry_flag, receipt.broker_name, receipt.queue_id
+        queue = places.get(place)
+        if queue is None:
+            stored_topic = flagged_topic(topic, group, receipt.retry_flag)
+            queue = places[place] = MessageQueue(
+                topic=stored_topic, broker_name=receipt.broker_name, queue_id=receipt.queue_id
+            )
+        message = PoppedMessage(record, queue=queue, topic=topic, receipt=receipt)
+        if counts:
+            found = int(receipt.retry_flag), record.queue_id
+            count = counts.get((*found, record.queue_offset), counts.get((*found, None), 0))
+            if count:
+                message.reconsume_times = count
         messages.append(message)
     return messages

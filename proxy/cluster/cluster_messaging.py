@@ -8,8 +8,10 @@ Source: ClusterMessageService.java, ClusterMetadataService.java, Apache RocketMQ
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from thermocline.client.answer import answer_error, check_answer
@@ -19,7 +21,7 @@ from thermocline.client.producer.send_answer import STATUS_BY_CODE
 from thermocline.client.received_message import decode_messages
 from thermocline.proxy.cluster.cluster_brokers import LOOK_UP_TIMEOUT_MS, ClusterBrokers, cache_of
 from thermocline.proxy.cluster.cluster_options import ClusterOptions
-from thermocline.proxy.cluster.joined_acks import JoinedAcks, is_joinable
+from thermocline.proxy.cluster.joined_acks import JoinedAcks
 from thermocline.proxy.cluster.transaction_watch import TransactionWatch
 from thermocline.proxy.messaging import (
     DOUBT_CODES,
@@ -53,6 +55,7 @@ from thermocline.remoting.errors import (
     CorruptDataError,
     GroupNotFoundError,
     InvalidRequestError,
+    MQError,
     PermissionDeniedError,
     QueryNotFoundError,
     UnavailableError,
@@ -87,7 +90,6 @@ from thermocline.remoting.headers import (
 )
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
 from thermocline.remoting.records.batch import BatchMessage, encode_batch
-from thermocline.remoting.records.message_id import decode_message_id
 from thermocline.remoting.records.message_record import MessageRecord, decode_record
 from thermocline.remoting.records.properties import PropertyName
 from thermocline.remoting.records.sys_flag import PULL_SUBSCRIPTION, PULL_SUSPEND
@@ -259,11 +261,12 @@ class ClusterMessaging:
         if status is None:
             raise answer_error(answer.code, answer.remark, address=address)
         stored, fields = answer.header(SendMessageResponseHeader), answer.ext_fields or {}
+        if stored.queue_id != queue.queue_id:
+            queue = replace(queue, queue_id=stored.queue_id)
         return SendOutcome(
             status=status,
-            queue=MessageQueue(topic=queue.topic, broker_name=queue.broker_name, queue_id=stored.queue_id),
+            queue=queue,
             queue_offset=stored.queue_offset,
-            physical_offset=_physical_offset(stored.msg_id),
             transaction_id=stored.transaction_id or "",
             recall_handle=stored.recall_handle or "",
             offset_message_id=stored.msg_id,
@@ -354,10 +357,13 @@ class ClusterMessaging:
 
     async def ack(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
         """See `Messaging`."""
-        if handle.receipt.is_order or not is_joinable(handle.receipt):
-            await self._ack_one(handle, topic=topic, group=group, timeout_ms=timeout_ms)
-        else:
-            await self._acks.add(handle, topic=topic, group=group, timeout_ms=timeout_ms)
+        await self._acks.add(handle, topic=topic, group=group, timeout_ms=timeout_ms)
+
+    def start_ack(
+        self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int
+    ) -> asyncio.Future[MQError | None]:
+        """See `Messaging`."""
+        return self._acks.start(handle, topic=topic, group=group, timeout_ms=timeout_ms)
 
     async def ack_all(self, handles: Sequence[ProxyHandle], *, topic: str, group: str, timeout_ms: int) -> None:
         """See `Messaging`."""
@@ -601,8 +607,3 @@ class ClusterMessaging:
     async def _send_heartbeat(self, address: str, body: bytes) -> None:
         command = RemotingCommand.request(RequestCode.HEART_BEAT, body=body)
         check_answer(await self._call(address, command, timeout_ms=LOOK_UP_TIMEOUT_MS), address=address)
-
-
-def _physical_offset(offset_message_id: str) -> PhysicalOffset:
-    """Where the first message of an answer is."""
-    return decode_message_id(offset_message_id.partition(",")[0]).physical_offset

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from thermocline.proxy.messaging import ProxyHandle
 from thermocline.remoting.errors import MQError, UnavailableError
@@ -50,10 +50,15 @@ class SendAcks(Protocol):
     ) -> Awaitable[None]: ...
 
 
-class _Ack(NamedTuple):
-    handle: ProxyHandle
-    timeout_ms: int
-    answered: asyncio.Future[None]
+class _Batch:
+    """Acknowledgements that leave together."""
+
+    __slots__ = ("answered", "handles", "timeout_ms")
+
+    def __init__(self, answered: asyncio.Future[MQError | None]) -> None:
+        self.answered = answered
+        self.handles: list[ProxyHandle] = []
+        self.timeout_ms = 0
 
 
 class JoinedAcks:
@@ -61,7 +66,7 @@ class JoinedAcks:
 
     def __init__(self, send: SendAcks) -> None:
         self._send = send
-        self._waiting: dict[tuple[str, str, str], list[_Ack]] = {}
+        self._waiting: dict[tuple[str, str, str], _Batch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
@@ -70,37 +75,54 @@ class JoinedAcks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def start(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> asyncio.Future[MQError | None]:
+        """Acknowledge a message; what the broker answered: None, or why it refused.
+
+        The future is that of all messages of one request: never cancel it.
+        """
+        receipt = handle.receipt
+        if receipt.is_order or not is_joinable(receipt):
+            batch = _Batch(asyncio.get_running_loop().create_future())
+            batch.handles.append(handle)
+            batch.timeout_ms = timeout_ms
+            self._begin(batch, topic=topic, group=group)
+            return batch.answered
+        key = receipt.broker_name, topic, group
+        found = self._waiting.get(key)
+        if found is None:
+            loop = asyncio.get_running_loop()
+            if not self._waiting:
+                loop.call_soon(self._flush)
+            found = self._waiting[key] = _Batch(loop.create_future())
+        elif len(found.handles) == ACKS_MAX:
+            self._begin(found, topic=topic, group=group)
+            found = self._waiting[key] = _Batch(asyncio.get_running_loop().create_future())
+        found.handles.append(handle)
+        found.timeout_ms = max(found.timeout_ms, timeout_ms)
+        return found.answered
+
     async def add(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
         """Acknowledge a message; returns when the broker has. Cancelling is safe: it is sent all the same."""
-        loop = asyncio.get_running_loop()
-        if not self._waiting:
-            loop.call_soon(self._flush)
-        ack = _Ack(handle, timeout_ms, loop.create_future())
-        self._waiting.setdefault((handle.receipt.broker_name, topic, group), []).append(ack)
-        await ack.answered
+        error = await asyncio.shield(self.start(handle, topic=topic, group=group, timeout_ms=timeout_ms))
+        if error is not None:
+            raise error
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, {}
-        for (_broker_name, topic, group), acks in waiting.items():
-            for start in range(0, len(acks), ACKS_MAX):
-                part = acks[start : start + ACKS_MAX]
-                task = asyncio.create_task(self._run(part, topic=topic, group=group))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+        for (_broker_name, topic, group), batch in waiting.items():
+            self._begin(batch, topic=topic, group=group)
 
-    async def _run(self, acks: Sequence[_Ack], *, topic: str, group: str) -> None:
+    def _begin(self, batch: _Batch, *, topic: str, group: str) -> None:
+        task = asyncio.create_task(self._run(batch, topic=topic, group=group))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, batch: _Batch, *, topic: str, group: str) -> None:
         error: MQError | None = UnavailableError("the proxy stops")
         try:
-            timeout_ms = max(ack.timeout_ms for ack in acks)
-            await self._send([ack.handle for ack in acks], topic=topic, group=group, timeout_ms=timeout_ms)
+            await self._send(batch.handles, topic=topic, group=group, timeout_ms=batch.timeout_ms)
             error = None
         except MQError as refusal:
             error = refusal
         finally:
-            for ack in acks:
-                if ack.answered.done():
-                    continue  # its caller has been cancelled
-                if error is None:
-                    ack.answered.set_result(None)
-                else:
-                    ack.answered.set_exception(error)
+            batch.answered.set_result(error)

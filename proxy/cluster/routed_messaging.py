@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+import msgspec
+
 from thermocline.client.message_queue import MessageQueue
 from thermocline.proxy.cluster.cluster_messaging import ClusterMessaging
 from thermocline.proxy.cluster.cluster_options import ClusterOptions
@@ -128,7 +130,7 @@ class RoutedMessaging:
         outcome = await self._clusters[name].send(
             replace(queue, broker_name=plain), messages, producer_group=producer_group, timeout_ms=timeout_ms
         )
-        return replace(
+        return msgspec.structs.replace(
             outcome,
             queue=replace(outcome.queue, broker_name=queue.broker_name),
             recall_handle=self._names.join_recall(name, outcome.recall_handle),
@@ -210,6 +212,13 @@ class RoutedMessaging:
         """See `Messaging`."""
         name, plain = self._names.split_handle(handle)
         await self._clusters[name].ack(plain, topic=topic, group=group, timeout_ms=timeout_ms)
+
+    def start_ack(
+        self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int
+    ) -> asyncio.Future[MQError | None]:
+        """See `Messaging`."""
+        name, plain = self._names.split_handle(handle)
+        return self._clusters[name].start_ack(plain, topic=topic, group=group, timeout_ms=timeout_ms)
 
     async def ack_all(self, handles: Sequence[ProxyHandle], *, topic: str, group: str, timeout_ms: int) -> None:
         """See `Messaging`."""

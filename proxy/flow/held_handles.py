@@ -177,11 +177,25 @@ class HeldHandles:
 
         Waits for a renewal under way, so that the handle returned is the one that counts at the broker.
         """
-        held = self._by_client.get(client_id, {}).get((group, message_id, handle.place))
+        held = self._find(client_id, group, message_id, handle)
+        if held is not None and held.renewal is not None:
+            await asyncio.wait([held.renewal])
+        return self._taken(handle, held)
+
+    def take_now(self, client_id: str, group: str, message_id: str, handle: ProxyHandle) -> TakenHandle | None:
+        """The same where there is nothing to wait for; None, and nothing is done, while a renewal is under way."""
+        held = self._find(client_id, group, message_id, handle)
+        if held is not None and held.renewal is not None:
+            return None
+        return self._taken(handle, held)
+
+    def _find(self, client_id: str, group: str, message_id: str, handle: ProxyHandle) -> _Held | None:
+        table = self._by_client.get(client_id)
+        return None if table is None else table.get((group, message_id, handle.place))
+
+    def _taken(self, handle: ProxyHandle, held: _Held | None) -> TakenHandle:
         if held is None:
             return TakenHandle(handle)
-        if held.renewal is not None:
-            await asyncio.wait([held.renewal])
         self._drop(held)
         return TakenHandle(held.handle, held, is_over=held.ends_ms <= self._clock_ms())
 

@@ -57,6 +57,7 @@ _PING_BYTES = 8
 _SIGN = bytes(_PING_BYTES)
 _SETTINGS_ACK = encode_frame(FrameType.SETTINGS, Flag.ACK, 0)
 _HEADERS, _DATA = int(FrameType.HEADERS), int(FrameType.DATA)
+_SETTINGS, _CONTINUATION = int(FrameType.SETTINGS), int(FrameType.CONTINUATION)
 _WHOLE = Flag.END_HEADERS | Flag.END_STREAM
 _pack_head = FRAME_HEAD.pack
 _unpack_head = FRAME_HEAD.unpack_from
@@ -434,9 +435,9 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._send(settings + encode_window_update(0, CONNECTION_WINDOW_BYTES - WINDOW_DEFAULT))
 
     def _receive(self, frame_type: int, flags: int, stream_id: int, payload: bytes) -> None:
-        if not self.has_settings and frame_type != FrameType.SETTINGS:
+        if not self.has_settings and frame_type != _SETTINGS:
             raise FatalFrameError(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
-        if self._block is not None and frame_type != FrameType.CONTINUATION:
+        if self._block is not None and frame_type != _CONTINUATION:
             raise FatalFrameError(ErrorCode.PROTOCOL_ERROR, "a frame stands within a header block")
         if frame_type == _DATA:
             self._data(flags, stream_id, payload)

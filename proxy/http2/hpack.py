@@ -9,6 +9,7 @@ Integers go on in further bytes, seven bits each, lowest first. A string is a le
 The index counts the static table, 1 to 61, then the dynamic one, newest first. An entry weighs 32 bytes more than its
 name and value; the oldest entries go when the table is full.
 
+Names and values are texts of Latin-1, a character for each byte.
 A decoder belongs to one connection: its table is the sum of all blocks so far, so an error ends the connection.
 Source: RFC 7541.
 """
@@ -27,7 +28,9 @@ TABLE_BYTES = 4096
 ENTRY_OVERHEAD_BYTES = 32
 INTEGER_MAX = 1 << 24
 
-Field = tuple[bytes, bytes]
+Field = tuple[str, str]
+_Entry = tuple[Field, int]
+"""A field and what it weighs."""
 
 _STATIC_TEXT = """
 :authority|
@@ -93,11 +96,17 @@ via|
 www-authenticate|
 """
 STATIC_TABLE: tuple[Field, ...] = tuple(
-    (name.encode(), value.encode())
-    for name, _, value in (line.partition("|") for line in _STATIC_TEXT.split("\n")[1:-1])
+    (name, value) for name, _, value in (line.partition("|") for line in _STATIC_TEXT.split("\n")[1:-1])
 )
 assert len(STATIC_TABLE) == 61, "RFC 7541, appendix A"
 _STATIC_END = len(STATIC_TABLE) + 1
+
+
+def _weighed(field: Field) -> _Entry:
+    return field, len(field[0]) + len(field[1]) + ENTRY_OVERHEAD_BYTES
+
+
+_STATIC_ENTRIES = tuple(map(_weighed, STATIC_TABLE))
 
 
 class HeadersTooLargeError(InvalidRequestError):
@@ -111,7 +120,7 @@ class HeaderDecoder:
 
     def __init__(self, *, list_bytes_max: int) -> None:
         """`list_bytes_max`: the most that the fields of one block may weigh, decoded."""
-        self._entries: deque[Field] = deque()
+        self._entries: deque[_Entry] = deque()
         self._size_bytes = 0
         self._bytes_max = TABLE_BYTES
         self._list_bytes_max = list_bytes_max
@@ -125,7 +134,7 @@ class HeaderDecoder:
         """
         fields: list[Field] = []
         position, end, weight = 0, len(block), 0
-        entries = self._entries
+        entries, weight_max = self._entries, self._list_bytes_max
         try:
             while position < end:
                 byte = block[position]
@@ -134,12 +143,12 @@ class HeaderDecoder:
                     index = byte & 0x7F
                     if index == 0x7F:
                         index, position = _integer(block, position, 0x7F)
-                    if index < _STATIC_END:
-                        if not index:
-                            raise ProtocolError("a header field has the index 0")
-                        field = STATIC_TABLE[index - 1]
+                    if index >= _STATIC_END:
+                        field, field_weight = entries[index - _STATIC_END]
+                    elif index:
+                        field, field_weight = _STATIC_ENTRIES[index - 1]
                     else:
-                        field = entries[index - _STATIC_END]
+                        raise ProtocolError("a header field has the index 0")
                 elif byte & 0xE0 == 0x20:
                     if fields:
                         raise ProtocolError("the header table's size changes behind a field")
@@ -147,33 +156,38 @@ class HeaderDecoder:
                     self._resize(size)
                     continue
                 else:
-                    enters = byte & 0x40
-                    index, position = _prefixed(block, position, byte, 0x3F if enters else 0x0F)
-                    if not index:
-                        name, position = _string(block, position)
-                    elif index < _STATIC_END:
-                        name = STATIC_TABLE[index - 1][0]
-                    else:
-                        name = entries[index - _STATIC_END][0]
-                    value, position = _string(block, position)
-                    field = name, value
-                    if enters:
-                        self._enter(field)
-                weight += len(field[0]) + len(field[1]) + ENTRY_OVERHEAD_BYTES
-                if weight <= self._list_bytes_max:
+                    (field, field_weight), position = self._literal(block, position, byte)
+                weight += field_weight
+                if weight <= weight_max:
                     fields.append(field)
         except IndexError:
             raise ProtocolError("a header block is cut short, or an index is beyond the tables") from None
-        if weight > self._list_bytes_max:
-            raise HeadersTooLargeError(size_bytes_max=self._list_bytes_max)
+        if weight > weight_max:
+            raise HeadersTooLargeError(size_bytes_max=weight_max)
         return fields
 
-    def _enter(self, field: Field) -> None:
-        size = len(field[0]) + len(field[1]) + ENTRY_OVERHEAD_BYTES
-        self._evict(self._bytes_max - size)
-        if size <= self._bytes_max:
-            self._entries.appendleft(field)
-            self._size_bytes += size
+    def _literal(self, block: bytes, position: int, byte: int) -> tuple[_Entry, int]:
+        """The field that begins with this byte, and the position behind it."""
+        enters = byte & 0x40
+        index, position = _prefixed(block, position, byte, 0x3F if enters else 0x0F)
+        if not index:
+            name, position = _string(block, position)
+        elif index < _STATIC_END:
+            name = STATIC_TABLE[index - 1][0]
+        else:
+            name = self._entries[index - _STATIC_END][0][0]
+        value, position = _string(block, position)
+        entry = _weighed((name, value))
+        if enters:
+            self._enter(entry)
+        return entry, position
+
+    def _enter(self, entry: _Entry) -> None:
+        weight = entry[1]
+        self._evict(self._bytes_max - weight)
+        if weight <= self._bytes_max:
+            self._entries.appendleft(entry)
+            self._size_bytes += weight
 
     def _resize(self, size_bytes: int) -> None:
         if size_bytes > TABLE_BYTES:
@@ -184,8 +198,7 @@ class HeaderDecoder:
     def _evict(self, size_bytes: int) -> None:
         entries = self._entries
         while entries and self._size_bytes > size_bytes:
-            name, value = entries.pop()
-            self._size_bytes -= len(name) + len(value) + ENTRY_OVERHEAD_BYTES
+            self._size_bytes -= entries.pop()[1]
 
 
 def _prefixed(block: bytes, position: int, byte: int, mask: int) -> tuple[int, int]:
@@ -207,21 +220,21 @@ def _integer(block: bytes, position: int, value: int) -> tuple[int, int]:
         shift += 7
 
 
-def _string(block: bytes, position: int) -> tuple[bytes, int]:
+def _string(block: bytes, position: int) -> tuple[str, int]:
     byte = block[position]
     length, position = _prefixed(block, position + 1, byte, 0x7F)
     end = position + length
     if end > len(block):
         raise IndexError
     text = block[position:end]
-    return decode_huffman(text) if byte & 0x80 else text, end
+    return (decode_huffman(text) if byte & 0x80 else text).decode("latin-1"), end
 
 
-def encode_field(name: bytes, value: bytes) -> bytes:
+def encode_field(name: str, value: str) -> bytes:
     """Return one field as it is written here: never indexed, never Huffman; an entry of the static table by index."""
     if (name, value) in STATIC_TABLE:
         return bytes((0x80 | STATIC_TABLE.index((name, value)) + 1,))
-    return b"\0" + _encode_string(name) + _encode_string(value)
+    return b"\0" + _encode_string(name.encode("latin-1")) + _encode_string(value.encode("latin-1"))
 
 
 def _encode_string(text: bytes) -> bytes:

@@ -32,7 +32,7 @@ __all__ = ["Http2Server"]
 logger = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_MS = 1_000
-TOO_LARGE_BLOCK = encode_field(b":status", b"431")
+TOO_LARGE_BLOCK = encode_field(":status", "431")
 
 
 class Http2Server:

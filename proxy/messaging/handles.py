@@ -71,7 +71,7 @@ class ProxyHandle:
         fields = text[:HANDLE_CHARS_MAX].split(" ")
         if len(text) > HANDLE_CHARS_MAX or len(fields) < FIELDS_MIN:
             raise InvalidRequestError("Parse failed, dataList size " + str(len(fields)))
-        receipt = ReceiptHandle.parse(text)
+        receipt = ReceiptHandle.of_fields(fields, text)
         physical_offset = _number(fields[FIELDS_MIN]) if len(fields) > FIELDS_MIN else NO_OFFSET
         return cls(receipt=receipt, physical_offset=physical_offset)
 

@@ -16,10 +16,13 @@ Every call may raise
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
+
+import msgspec
 
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage
@@ -27,8 +30,9 @@ from thermocline.client.send_result import SendStatus
 from thermocline.proxy.messaging.handles import ProxyHandle, TransactionHandle
 from thermocline.proxy.messaging.topics import TopicQueues, TopicType
 from thermocline.remoting.bodies import SubscriptionData, SubscriptionGroupConfig
-from thermocline.remoting.errors import InvalidParameterError
+from thermocline.remoting.errors import InvalidParameterError, MQError
 from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
+from thermocline.remoting.records.message_id import decode_message_id
 from thermocline.remoting.records.message_record import MessageRecord
 from thermocline.remoting.response_code import ResponseCode
 
@@ -50,8 +54,7 @@ class BrokerNotFoundError(InvalidParameterError):
     """No route names this broker."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutgoingMessage:
+class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One message to store."""
 
     topic: str
@@ -62,16 +65,17 @@ class OutgoingMessage:
     born_timestamp_ms: int
     reconsume_times: int | None = None
     max_reconsume_times: int | None = None
+    message_type: TopicType = TopicType.NORMAL
+    message_group: str = ""
+    """Its messages are in order; empty: none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendOutcome:
+class SendOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Where a message, or the first one of a batch, was stored, and how safely."""
 
     status: SendStatus
     queue: MessageQueue
     queue_offset: QueueOffset
-    physical_offset: PhysicalOffset
     transaction_id: str
     recall_handle: str
     offset_message_id: str = ""
@@ -80,6 +84,15 @@ class SendOutcome:
     """The broker's, by its setting."""
     is_traced: bool = True
     """Whether the broker wants traces of its messages."""
+
+    @property
+    def physical_offset(self) -> PhysicalOffset:
+        """Where the first message is in the broker's log.
+
+        Raises:
+            InvalidParameterError: The broker gave it no id that says it.
+        """
+        return decode_message_id(self.offset_message_id.partition(",")[0]).physical_offset
 
 
 class HeldMessage(ReceivedMessage):
@@ -225,7 +238,17 @@ class Messaging(Protocol):
         """Take messages from any queue of a broker, which waits for some up to `await_ms`."""
 
     async def ack(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
-        """Acknowledge a message."""
+        """Acknowledge a message. Cancelling is safe: it is sent all the same."""
+
+    def start_ack(
+        self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int
+    ) -> asyncio.Future[MQError | None]:
+        """Acknowledge a message: None when the broker has, else why not. Others may wait for the same future: never
+        cancel it. For what acknowledges many, which needs no task for each then.
+
+        Raises:
+            MQError: No broker can be asked.
+        """
 
     async def ack_all(self, handles: Sequence[ProxyHandle], *, topic: str, group: str, timeout_ms: int) -> None:
         """Acknowledge messages of one broker."""

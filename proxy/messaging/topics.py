@@ -35,6 +35,14 @@ class TopicType(StrEnum):
     PRIORITY = "PRIORITY"
     UNSPECIFIED = "UNSPECIFIED"
 
+    @property
+    def label(self) -> str:
+        """Its name in metrics."""
+        return _TYPE_LABELS[self]
+
+
+_TYPE_LABELS = {each: each.value.lower() for each in TopicType}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerQueues:

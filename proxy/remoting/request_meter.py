@@ -147,7 +147,7 @@ class RequestMeter:
             except MessageIllegalError:  # one-way, and the broker does not take it
                 return
             count, size_bytes = len(bodies), sum(bodies)
-        kind = message_type(properties).value.lower()
+        kind = message_type(properties).label
         self._traffic.sent(Protocol.REMOTING, topic, kind, count=count, size_bytes=size_bytes)
 
     def _count_received(self, connection: Connection, command: RemotingCommand, answer: RemotingCommand) -> None:

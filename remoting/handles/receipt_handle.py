@@ -14,6 +14,8 @@ Source: ExtraInfoUtil.java, Apache RocketMQ 5.3.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from thermocline.remoting.errors import InvalidRequestError
@@ -63,7 +65,15 @@ class ReceiptHandle(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             InvalidRequestError: It is none.
         """
-        fields = text.split(KEY_SEPARATOR)
+        return cls.of_fields(text.split(KEY_SEPARATOR), text)
+
+    @classmethod
+    def of_fields(cls, fields: Sequence[str], text: str) -> ReceiptHandle:
+        """Read a handle that is taken apart already; `text` is shown where it is none.
+
+        Raises:
+            InvalidRequestError: It is none.
+        """
         if len(fields) < FIELDS_MIN:
             raise InvalidRequestError("not a receipt handle", text=text[:SHOWN_CHARS])
         try:

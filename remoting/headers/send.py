@@ -99,27 +99,33 @@ def decode_send_header(code: int, ext_fields: Mapping[str, str] | None) -> SendM
 
 
 def encode_send_header(code: int, header: SendMessageRequestHeader) -> dict[str, str]:
-    """The `extFields` of a send request, by its code."""
+    """The `extFields` of a send request, by its code. V2 is written field by field: `encode_header` takes twice as
+    long."""
     if code not in SEND_V2_CODES:
         return encode_header(header)
-    return encode_header(
-        SendMessageRequestHeaderV2(
-            producer_group=header.producer_group,
-            topic=header.topic,
-            default_topic=header.default_topic,
-            default_topic_queue_nums=header.default_topic_queue_nums,
-            queue_id=header.queue_id,
-            sys_flag=header.sys_flag,
-            born_timestamp=header.born_timestamp,
-            flag=header.flag,
-            properties=header.properties,
-            reconsume_times=header.reconsume_times,
-            unit_mode=header.unit_mode,
-            batch=header.batch,
-            max_reconsume_times=header.max_reconsume_times,
-            broker_name=header.broker_name,
-        )
-    )
+    fields = {
+        "a": header.producer_group,
+        "b": header.topic,
+        "c": header.default_topic,
+        "d": str(header.default_topic_queue_nums),
+        "e": str(header.queue_id),
+        "f": str(header.sys_flag),
+        "g": str(header.born_timestamp),
+        "h": str(header.flag),
+    }
+    if header.properties is not None:
+        fields["i"] = header.properties
+    if header.reconsume_times is not None:
+        fields["j"] = str(header.reconsume_times)
+    if header.unit_mode is not None:
+        fields["k"] = "true" if header.unit_mode else "false"
+    if header.max_reconsume_times is not None:
+        fields["l"] = str(header.max_reconsume_times)
+    if header.batch is not None:
+        fields["m"] = "true" if header.batch else "false"
+    if header.broker_name is not None:
+        fields["n"] = header.broker_name
+    return fields
 
 
 class SendMessageResponseHeader(Header, kw_only=True):

@@ -177,11 +177,12 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
             position, last_position = 0, len(buffer) - RECORD_BYTES
             try:
                 while goes_on and position <= last_position:
-                    size_bytes = cast(int, tls.read(RECORD_BYTES, buffer[position:]))  # with a buffer it is a count
+                    # With a buffer it is a count; of one whole record, which is never larger.
+                    size_bytes = cast(int, tls.read(RECORD_BYTES, buffer[position:] if position else buffer))
                     if not size_bytes:  # the client said that no more comes
                         goes_on, has_ended = False, True
                     position += size_bytes
-                    if not incoming.pending and not tls.pending():
+                    if not incoming.pending:
                         goes_on = False  # without asking once more, which would raise
             except ssl.SSLWantReadError:
                 goes_on = False
@@ -204,7 +205,9 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
 
     def write(self, data: Buffer) -> None:
         """Encrypt and send."""
-        self._encrypt(data)
+        assert self._tls is not None
+        written = self._tls.write(data)
+        assert written == len(data)  # a BIO in memory takes all
         self._socket.write(self._outgoing.read())
 
     def writelines(self, list_of_data: Sequence[Buffer]) -> None:  # type: ignore[override]
@@ -212,14 +215,11 @@ class TlsLayer(asyncio.Transport, asyncio.BufferedProtocol):
         if sum(map(len, list_of_data)) <= JOIN_BYTES_MAX:
             self.write(b"".join(list_of_data))
             return
-        for data in filter(len, list_of_data):
-            self._encrypt(data)
-        self._socket.write(self._outgoing.read())
-
-    def _encrypt(self, data: Buffer) -> None:
         assert self._tls is not None
-        written = self._tls.write(data)
-        assert written == len(data)  # a BIO in memory takes all
+        for data in filter(len, list_of_data):
+            written = self._tls.write(data)
+            assert written == len(data)
+        self._socket.write(self._outgoing.read())
 
     def close(self) -> None:
         """Close after what was written is sent."""

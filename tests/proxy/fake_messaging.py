@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from thermocline.proxy.messaging import (
 from thermocline.remoting.bodies import SubscriptionData, SubscriptionGroupConfig
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.handles import ReceiptHandle
-from thermocline.remoting.offsets import PhysicalOffset, QueueOffset
+from thermocline.remoting.offsets import QueueOffset
 
 
 def handle_at(
@@ -103,7 +104,6 @@ class FakeMessaging:
             status=SendStatus.SEND_OK,
             queue=queue,
             queue_offset=QueueOffset(0),
-            physical_offset=PhysicalOffset(0),
             transaction_id="",
             recall_handle="",
         )
@@ -126,6 +126,17 @@ class FakeMessaging:
 
     async def ack(self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int) -> None:
         self._ask("ack", handle)
+
+    def start_ack(
+        self, handle: ProxyHandle, *, topic: str, group: str, timeout_ms: int
+    ) -> asyncio.Future[MQError | None]:
+        answered: asyncio.Future[MQError | None] = asyncio.get_running_loop().create_future()
+        try:
+            self._ask("ack", handle)
+            answered.set_result(None)
+        except MQError as error:
+            answered.set_result(error)
+        return answered
 
     async def change_invisible(
         self, handle: ProxyHandle, *, topic: str, group: str, invisible_ms: int, timeout_ms: int

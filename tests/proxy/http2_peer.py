@@ -33,7 +33,7 @@ class Frame:
 
 
 def headers_block(headers: Mapping[str, str]) -> bytes:
-    return b"".join(encode_field(name.encode(), value.encode()) for name, value in headers.items())
+    return b"".join(encode_field(name, value) for name, value in headers.items())
 
 
 def request_headers(path: str, metadata: Mapping[str, str], *, timeout_ms: int | None) -> dict[str, str]:
@@ -233,7 +233,7 @@ class GrpcPeer:
             if answer is None:
                 continue
             if frame.type == FrameType.HEADERS:
-                found = {name.decode(): value.decode() for name, value in decoder.decode(frame.payload)}
+                found = dict(decoder.decode(frame.payload))
                 if frame.flags & END_STREAM:
                     answer.trailers = found
                 else:

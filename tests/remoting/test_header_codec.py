@@ -237,6 +237,36 @@ def test_letters_and_long_names_have_the_same_fields() -> None:
     assert letters.items() <= long_names.items()
 
 
+@given(
+    numbers=st.tuples(*[st.integers(-(1 << 31), (1 << 31) - 1)] * 4),
+    born_timestamp=st.integers(-(1 << 63), (1 << 63) - 1),
+    texts=st.tuples(*[st.text(max_size=9)] * 3),
+    optional_numbers=st.tuples(*[st.one_of(st.none(), st.integers(0, 99))] * 2),
+    optional_texts=st.tuples(*[st.one_of(st.none(), st.text(max_size=9))] * 2),
+    switches=st.tuples(*[st.sampled_from([None, True, False])] * 2),
+)
+def test_the_letters_of_a_send_are_those_of_its_header(
+    numbers: tuple[int, ...],
+    born_timestamp: int,
+    texts: tuple[str, ...],
+    optional_numbers: tuple[int | None, ...],
+    optional_texts: tuple[str | None, ...],
+    switches: tuple[bool | None, ...],
+) -> None:
+    values: dict[str, Any] = dict(
+        zip(("default_topic_queue_nums", "queue_id", "sys_flag", "flag"), numbers, strict=True),
+        born_timestamp=born_timestamp,
+        **dict(zip(("producer_group", "topic", "default_topic"), texts, strict=True)),
+        **dict(zip(("reconsume_times", "max_reconsume_times"), optional_numbers, strict=True)),
+        **dict(zip(("properties", "broker_name"), optional_texts, strict=True)),
+        **dict(zip(("unit_mode", "batch"), switches, strict=True)),
+    )
+    assert values.keys() == {field.name for field in msgspec.structs.fields(SendMessageRequestHeaderV2)}
+    assert encode_send_header(310, SendMessageRequestHeader(**values)) == encode_header(
+        SendMessageRequestHeaderV2(**values)
+    )
+
+
 def test_misspelt_name_is_kept_on_the_wire() -> None:
     header = PullMessageRequestHeader(
         consumer_group="g",

@@ -18,7 +18,7 @@ import contextlib
 import logging
 import struct
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -86,6 +86,7 @@ class RpcCall:
         "_held_bytes",
         "_is_ended",
         "_is_over",
+        "_is_two_way",
         "_method",
         "_needed_bytes",
         "_on_done",
@@ -118,17 +119,20 @@ class RpcCall:
         """Metadata of the request, names in lower case."""
         self.deadline: float | None = None
         """By the loop's clock; None without one."""
-        timeout_s = _timeout_s(stream.headers.get("grpc-timeout"))
-        if timeout_s is not None:
-            self.deadline = stream.connection.loop.time() + timeout_s
+        timeout_text = stream.headers.get("grpc-timeout")
+        if timeout_text:
+            timeout_s = _timeout_s(timeout_text)
+            if timeout_s is not None:
+                self.deadline = stream.opened + timeout_s
         self.code = 0
         """The protocol's code of the answer, as the handler sets it; 0: there was none."""
         self.is_canceled = False
         """Whether the client cancelled it, or is gone."""
         self._method = method
+        self._is_two_way = method.kind is MethodKind.BIDIRECTIONAL
         self._received = received
         self._on_done = on_done
-        self._rest = bytearray()
+        self._rest: bytearray | None = None
         """What has come of a message that is not complete; one piece, for a client may send it byte by byte."""
         self._held_bytes = 0
         self._needed_bytes = PREFIX.size
@@ -188,6 +192,13 @@ class RpcCall:
         self.stream.send_data(PREFIX.pack(0, len(message)) + message)
         return PREFIX.size + len(message)
 
+    def write_all(self, messages: Sequence[bytes]) -> list[int]:
+        """Send messages of a streamed answer together; the bytes of each on the stream. Lost when the stream is."""
+        self.begin()
+        framed = [PREFIX.pack(0, len(message)) + message for message in messages]
+        self.stream.send_data(b"".join(framed))
+        return list(map(len, framed))
+
     async def drain(self, *, pending_bytes_max: int = STREAM_PENDING_BYTES_MAX) -> None:
         """Wait until no more than so much of what was written waits for the client's windows.
 
@@ -205,34 +216,39 @@ class RpcCall:
 
     def start(self) -> None:
         """Begin: a bidirectional handler runs before any message."""
-        if self._method.kind is MethodKind.BIDIRECTIONAL:
+        if self._is_two_way:
             self.stream.is_two_way = True
             self._run(b"")
 
     def data_received(self, data: bytes) -> None:
         """Put messages together."""
-        if self._is_over or (self._task is not None and self._method.kind is not MethodKind.BIDIRECTIONAL):
+        if self._is_over or (self._task is not None and not self._is_two_way):
             return
         self._hold(len(data))
         if self._received.total_bytes > self._received.bytes_max:
             self._refuse(GrpcStatus.RESOURCE_EXHAUSTED, "the requests of all clients together take too much")
             return
-        if self._rest or len(data) < self._needed_bytes:
-            self._rest += data
-            if len(self._rest) < self._needed_bytes:
+        if self._rest is None:
+            message = _only_message(data)
+            if message is not None and len(message) <= self._message_bytes_max:
+                self._take_message(message)
                 return
-        buffer = memoryview(self._rest or data)
+            self._rest = bytearray()
+        self._rest += data
+        if len(self._rest) >= self._needed_bytes:
+            self._take_messages(memoryview(self._rest))
+
+    def _take_messages(self, buffer: memoryview) -> None:
+        """Take the whole messages at the front, and keep the rest."""
         position, end = 0, len(buffer)
         while end - position >= PREFIX.size:
             is_compressed, size = PREFIX.unpack_from(buffer, position)
             if is_compressed:
                 self._refuse(GrpcStatus.UNIMPLEMENTED, "compressed messages are not supported")
                 return
-            bytes_max = self._received.message_bytes_max
-            if self._method.kind is MethodKind.BIDIRECTIONAL:
-                bytes_max = min(bytes_max, COMMAND_BYTES_MAX)
-            if size > bytes_max:
-                self._refuse(GrpcStatus.RESOURCE_EXHAUSTED, f"a message may hold {bytes_max} bytes")
+            if size > self._message_bytes_max:
+                sentence = f"a message may hold {self._message_bytes_max} bytes"
+                self._refuse(GrpcStatus.RESOURCE_EXHAUSTED, sentence)
                 return
             message_end = position + PREFIX.size + size
             if message_end > end:
@@ -242,14 +258,14 @@ class RpcCall:
             if not self._take_message(bytes(buffer[position + PREFIX.size : message_end])):
                 return
             position = message_end
-        self._rest = bytearray(buffer[position:])
+        self._rest = bytearray(buffer[position:]) if position < end else None
 
     def request_ended(self) -> None:
         """The client has sent all."""
         self._is_ended = True
         if self._is_over:
             return
-        if self._method.kind is MethodKind.BIDIRECTIONAL:
+        if self._is_two_way:
             self._wake()
         elif self._unread and not self._rest:
             self._run(self._unread.popleft())
@@ -265,13 +281,18 @@ class RpcCall:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
+    @property
+    def _message_bytes_max(self) -> int:
+        bytes_max = self._received.message_bytes_max
+        return min(bytes_max, COMMAND_BYTES_MAX) if self._is_two_way else bytes_max
+
     def _hold(self, size_bytes: int) -> None:
         self._held_bytes += size_bytes
         self._received.total_bytes += size_bytes
 
     def _take_message(self, message: bytes) -> bool:
         """Keep a message until it is read; False when it is one too many, which ends the call."""
-        if len(self._unread) >= (MESSAGES_UNREAD_MAX if self._method.kind is MethodKind.BIDIRECTIONAL else 1):
+        if len(self._unread) >= (MESSAGES_UNREAD_MAX if self._is_two_way else 1):
             self._refuse(GrpcStatus.RESOURCE_EXHAUSTED, "more messages than are read")
             return False
         self._unread.append(message)
@@ -304,7 +325,7 @@ class RpcCall:
         if not self._is_over:
             self._is_over = True
             self._hold(-self._held_bytes)
-            self._rest = bytearray()
+            self._rest = None
             self._on_done(self)
 
     def _run(self, request: bytes) -> None:
@@ -402,9 +423,16 @@ class RpcService:
                 call.cancel()
 
 
-def _timeout_s(text: str | None) -> float | None:
-    """The value of `grpc-timeout`: up to 8 digits and a unit; None where there is none, or it cannot be read."""
-    if not text or not text[:-1].isdecimal() or len(text) > 9:
+def _only_message(data: bytes) -> bytes | None:
+    """The message that is all of `data`, and is not compressed; None where it is anything else."""
+    if len(data) < PREFIX.size or data[0] or int.from_bytes(data[1 : PREFIX.size], "big") != len(data) - PREFIX.size:
+        return None
+    return data[PREFIX.size :]
+
+
+def _timeout_s(text: str) -> float | None:
+    """The value of `grpc-timeout`: up to 8 digits and a unit; None where it cannot be read."""
+    if not text[:-1].isdecimal() or len(text) > 9:
         return None
     unit_s = _TIMEOUT_UNITS_S.get(text[-1])
     return None if unit_s is None else int(text[:-1]) * unit_s

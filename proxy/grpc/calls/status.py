@@ -37,8 +37,8 @@ class RpcError(MQError):
         self.status = status
 
 
-HEAD_BLOCK = encode_field(b":status", b"200") + encode_field(b"content-type", b"application/grpc")
-OK_TRAILERS = encode_field(b"grpc-status", b"0")
+HEAD_BLOCK = encode_field(":status", "200") + encode_field("content-type", "application/grpc")
+OK_TRAILERS = encode_field("grpc-status", "0")
 _MESSAGE_CHARS_MAX = 1024
 
 
@@ -46,14 +46,14 @@ def trailers_block(status: GrpcStatus, message: str = "") -> bytes:
     """Return the header block that ends an answer."""
     if status is GrpcStatus.OK:
         return OK_TRAILERS
-    block = encode_field(b"grpc-status", str(int(status)).encode())
+    block = encode_field("grpc-status", str(int(status)))
     if message:
         text = quote(message[:_MESSAGE_CHARS_MAX], safe=" !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~")
-        block += encode_field(b"grpc-message", text.encode())
+        block += encode_field("grpc-message", text)
     return block
 
 
 def refusal_block(status: GrpcStatus, message: str, *, http_status: int = 200) -> bytes:
     """Return the header block of an answer that consists of its trailers."""
-    head = encode_field(b":status", str(http_status).encode())
-    return head + encode_field(b"content-type", b"application/grpc") + trailers_block(status, message)
+    head = encode_field(":status", str(http_status))
+    return head + encode_field("content-type", "application/grpc") + trailers_block(status, message)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["Code", "Language"]
+__all__ = ["CODE_LABELS", "Code", "Language"]
 
 
 class Code(IntEnum):
@@ -66,6 +66,10 @@ class Code(IntEnum):
     VERSION_UNSUPPORTED = 50501
     VERIFY_FIFO_MESSAGE_UNSUPPORTED = 50502
     FAILED_TO_CONSUME_MESSAGE = 60000
+
+
+CODE_LABELS = {code.value: code.name.lower() for code in Code}
+"""The codes' names in metrics."""
 
 
 class Language(IntEnum):

@@ -8,10 +8,11 @@ Source: AckMessageActivity.java and its neighbours, Apache RocketMQ 5.3.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from thermocline.client.trace.trace_records import ConsumeOutcome
+from thermocline.proxy.flow import TakenHandle
 from thermocline.proxy.grpc.calls import RpcCall
 from thermocline.proxy.grpc.messages import Code, messages
 from thermocline.proxy.grpc.service.application import Application
@@ -49,15 +50,51 @@ class Acknowledging:
         statuses: list[Any] = []
         for start in range(0, len(entries), PARALLEL_MAX):
             part = entries[start : start + PARALLEL_MAX]
-            statuses += await asyncio.gather(
-                *(self._ack(context, entry, topic=topic, group=group, timeout_ms=timeout_ms) for entry in part)
-            )
+            statuses += await self._ack_all(context, part, topic=topic, group=group, timeout_ms=timeout_ms)
         answer = messages.AckMessageResponse(
             status=common_status((each.code for each in statuses), nothing="ack message result is empty")
         )
         for entry, entry_status in zip(entries, statuses, strict=True):
             answer.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=entry_status)
         return answer
+
+    async def _ack_all(
+        self, context: RequestContext, entries: Sequence[Any], *, topic: str, group: str, timeout_ms: int
+    ) -> list[Any]:
+        """Acknowledge entries side by side; the status of each.
+
+        Those of one broker share a future, so only an entry whose handle is being renewed takes a task.
+        """
+        app = self._app
+        statuses: list[Any] = [status(Code.OK)] * len(entries)
+        started: list[tuple[int, TakenHandle, asyncio.Future[MQError | None]]] = []
+        renewed: list[int] = []
+        for number, entry in enumerate(entries):
+            try:
+                handle = ProxyHandle.parse(entry.receipt_handle)
+                taken = app.handles.take_now(context.client_id, group, entry.message_id, handle)
+                if taken is None:
+                    renewed.append(number)
+                    continue
+                taken.check_fresh(app.clock_ms())
+                answered = app.messaging.start_ack(taken.handle, topic=topic, group=group, timeout_ms=timeout_ms)
+                started.append((number, taken, answered))
+            except MQError as error:
+                statuses[number] = status_of(error)
+        waits = [self._ack(context, entries[each], topic=topic, group=group, timeout_ms=timeout_ms) for each in renewed]
+        for number, entry_status in zip(renewed, await asyncio.gather(*waits), strict=True):
+            statuses[number] = entry_status
+        if started:
+            await asyncio.wait({answered for _, _, answered in started})
+        for number, taken, answered in started:
+            refusal = answered.result()
+            if refusal is None:
+                self._trace(entries[number], group, ConsumeOutcome.SUCCESS)
+                continue
+            if isinstance(refusal, UnavailableError):
+                app.handles.put_back(taken)
+            statuses[number] = status_of(refusal)
+        return statuses
 
     async def _ack(self, context: RequestContext, entry: Any, *, topic: str, group: str, timeout_ms: int) -> Any:
         async def end(handle: ProxyHandle) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from google.protobuf.message import DecodeError
 
 from thermocline.proxy.access import AccessCheck, Permit, QuotaCheck
@@ -30,7 +31,7 @@ from thermocline.proxy.settings import Listeners, ProxyConfig
 from thermocline.remoting.connections import LimitCounts
 from thermocline.remoting.errors import MQError, PermissionDeniedError
 
-__all__ = ["BROKER_TIMEOUT_MS", "Application", "decode", "unary"]
+__all__ = ["BROKER_TIMEOUT_MS", "Application", "EncodedAnswer", "decode", "unary"]
 
 BROKER_TIMEOUT_MS = 2_000
 """How long a broker has for a request that it answers at once."""
@@ -120,6 +121,13 @@ def decode(message_class: Any, data: bytes) -> Any:
         raise RpcError(GrpcStatus.INVALID_ARGUMENT, f"the request is no {message_class.DESCRIPTOR.name}") from None
 
 
+class EncodedAnswer(msgspec.Struct, frozen=True):
+    """An answer as it is on the wire, and the code of its status."""
+
+    code: int
+    data: bytes
+
+
 def unary(
     app: Application,
     name: str,
@@ -137,6 +145,9 @@ def unary(
             if isinstance(error, RpcError):
                 raise
             answer = response_class(status=status_of(error))
+        if isinstance(answer, EncodedAnswer):
+            call.code = answer.code
+            return answer.data
         call.code = answer.status.code
         encoded: bytes = answer.SerializeToString()
         return encoded

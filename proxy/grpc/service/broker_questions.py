@@ -21,7 +21,7 @@ from thermocline.proxy.clients import ClientKind, ProxyClient
 from thermocline.proxy.grpc.messages import Code, messages
 from thermocline.proxy.grpc.service.application import Application
 from thermocline.proxy.grpc.service.client_settings import REPORTED_MAX, subscriptions_of
-from thermocline.proxy.grpc.service.conversion import to_message
+from thermocline.proxy.grpc.service.delivered_message import to_message
 from thermocline.remoting.bodies import (
     CONSUME_ACTIVELY,
     CONSUME_PASSIVELY,

@@ -9,15 +9,16 @@ Source: ContextInitPipeline.java, GrpcConstants.java, Apache RocketMQ 5.3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from thermocline.proxy.access import Permit
 from thermocline.proxy.clients import ProxyClient
 from thermocline.proxy.grpc.calls import RpcCall
 from thermocline.proxy.grpc.messages import Code
 from thermocline.proxy.grpc.service.statuses import CodeError
-from thermocline.remoting.socket_address import format_address
+from thermocline.remoting.socket_address import Host, format_address
 
 __all__ = ["RequestContext", "read_context"]
 
@@ -25,14 +26,13 @@ CLIENT_ID_CHARS_MAX = 512
 LABEL_CHARS_MAX = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestContext:
+class RequestContext(msgspec.Struct, frozen=True, kw_only=True):
     """See the module."""
 
     client_id: str
     language: str
     version: str
-    remote_address: str
+    remote_host: Host
     permit: Permit | None = None
     """That the request was allowed; None without access control."""
 
@@ -48,7 +48,7 @@ class RequestContext:
             kind=kind,
             language=self.language,
             version=self.version,
-            remote_address=self.remote_address,
+            remote_address=format_address(*self.remote_host),
             username=self.username,
             permit=self.permit,
             names=names,
@@ -73,6 +73,6 @@ def read_context(call: RpcCall, permit: Permit | None = None) -> RequestContext:
         client_id=client_id,
         language=metadata.get("x-mq-language", "")[:LABEL_CHARS_MAX],
         version=metadata.get("x-mq-client-version", "")[:LABEL_CHARS_MAX],
-        remote_address=format_address(*call.remote_host),
+        remote_host=call.remote_host,
         permit=permit,
     )

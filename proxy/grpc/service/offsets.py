@@ -15,7 +15,8 @@ from thermocline.proxy.grpc.calls import Method, MethodKind, RpcCall, RpcError
 from thermocline.proxy.grpc.messages import Code, enums, messages
 from thermocline.proxy.grpc.service.application import BROKER_TIMEOUT_MS, Application, decode
 from thermocline.proxy.grpc.service.context import RequestContext
-from thermocline.proxy.grpc.service.conversion import duration_ms, timestamp_ms, to_message
+from thermocline.proxy.grpc.service.conversion import duration_ms, timestamp_ms
+from thermocline.proxy.grpc.service.delivered_message import to_message
 from thermocline.proxy.grpc.service.statuses import CodeError, status, status_of
 from thermocline.proxy.grpc.service.validation import check_group_name, check_topic_name, read_subscription
 from thermocline.proxy.metrics import Protocol

@@ -16,6 +16,7 @@ Source: ReceiveMessageActivity.java, ReceiveMessageResponseStreamWriter.java, Ap
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +27,8 @@ from thermocline.proxy.grpc.messages import Code, messages
 from thermocline.proxy.grpc.service.application import Application, decode
 from thermocline.proxy.grpc.service.client_settings import attempts_max
 from thermocline.proxy.grpc.service.context import RequestContext
-from thermocline.proxy.grpc.service.conversion import duration_ms, timestamp, to_message
+from thermocline.proxy.grpc.service.conversion import duration_ms, timestamp
+from thermocline.proxy.grpc.service.delivered_message import encode_received
 from thermocline.proxy.grpc.service.statuses import CodeError, status, status_of
 from thermocline.proxy.grpc.service.validation import (
     check_group_name,
@@ -47,6 +49,8 @@ ILLEGAL_POLLING_TIME_SINCE = "5.0.3"
 REQUEST_TIMEOUT_MS = 3_000
 """Of a client that has not said its own."""
 ATTEMPT_ID_CHARS_MAX = 256
+WRITE_BYTES = 64 * 1024
+"""Messages are written together until they are so large."""
 
 
 class Receiving:
@@ -229,27 +233,11 @@ class Receiving:
         _write(call, status=status(Code.OK))
         written: list[int] = []
         try:
-            for message in outcome.messages:
+            rest = deque(outcome.messages)
+            while rest:
                 await call.drain()
-                delivered = to_message(message, topic=topic, receipt_handle=message.handle.text())
-                written.append(_write(call, message=delivered))
-                if is_renewed:
-                    app.handles.hold(
-                        context.client_id,
-                        group,
-                        topic,
-                        message.message_id,
-                        message.handle,
-                        reconsume_times=message.reconsume_times,
-                    )
-                app.traffic.received(
-                    Protocol.GRPC,
-                    topic,
-                    group,
-                    is_retry=bool(message.handle.receipt.retry_flag),
-                    count=1,
-                    size_bytes=len(message.record.body),
-                )
+                answers = self._take_some(context, rest, topic=topic, group=group, is_renewed=is_renewed)
+                written += call.write_all(answers)
             if app.traces is not None:
                 app.traces.delivered(outcome.messages, group=group)
             await call.drain(pending_bytes_max=0)
@@ -259,6 +247,37 @@ class Receiving:
                 first -= _count_unsent(written, call.unsent_bytes)
             app.background.start(self._take_back(context, outcome.messages[first:], topic=topic, group=group))
             raise
+
+    def _take_some(
+        self, context: RequestContext, rest: deque[HeldMessage], *, topic: str, group: str, is_renewed: bool
+    ) -> list[bytes]:
+        """Take the next messages, which the client is about to get; encoded."""
+        app = self._app
+        answers: list[bytes] = []
+        size_bytes = 0
+        while rest and size_bytes < WRITE_BYTES:
+            message = rest.popleft()
+            handle = message.handle
+            answers.append(encode_received(message, topic=topic, receipt_handle=handle.text()))
+            size_bytes += len(answers[-1])
+            if is_renewed:
+                app.handles.hold(
+                    context.client_id,
+                    group,
+                    topic,
+                    message.message_id,
+                    handle,
+                    reconsume_times=message.reconsume_times,
+                )
+            app.traffic.received(
+                Protocol.GRPC,
+                topic,
+                group,
+                is_retry=bool(handle.receipt.retry_flag),
+                count=1,
+                size_bytes=len(message.record.body),
+            )
+        return answers
 
     async def _take_back(
         self, context: RequestContext, unsent: Sequence[HeldMessage], *, topic: str, group: str
@@ -282,8 +301,8 @@ def _count_unsent(sizes_bytes: Sequence[int], unsent_bytes: int) -> int:
     return count
 
 
-def _write(call: RpcCall, **content: Any) -> int:
-    """Write a part of the answer; its bytes on the stream."""
+def _write(call: RpcCall, **content: Any) -> None:
+    """Write a part of the answer that is no message."""
     if "status" in content:
         call.code = content["status"].code
-    return call.write(messages.ReceiveMessageResponse(**content).SerializeToString())
+    call.write(messages.ReceiveMessageResponse(**content).SerializeToString())

@@ -24,7 +24,7 @@ from thermocline.proxy.grpc.calls import RpcCall
 from thermocline.proxy.grpc.messages import Code, enums, messages
 from thermocline.proxy.grpc.service.application import Application
 from thermocline.proxy.grpc.service.context import RequestContext
-from thermocline.proxy.grpc.service.conversion import to_message
+from thermocline.proxy.grpc.service.delivered_message import to_message
 from thermocline.proxy.grpc.service.statuses import CodeError, status
 from thermocline.proxy.grpc.service.validation import check_topic_name
 from thermocline.proxy.messaging import TransactionCheck, TransactionHandle

@@ -7,6 +7,8 @@ Source: GrpcValidator.java, SendMessageActivity.java, Apache RocketMQ 5.3; Messa
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from thermocline.proxy.grpc.messages import Code, enums
@@ -32,15 +34,19 @@ __all__ = [
     "check_invisible_ms",
     "check_lite_topic",
     "check_message_group",
+    "check_message_id",
     "check_message_key",
     "check_properties",
     "check_recovery_s",
+    "check_stored_texts",
     "check_tag",
     "check_topic_name",
     "read_subscription",
 ]
 
 LITE_TOPIC_BYTES_MAX = 64
+NAMES_REMEMBERED = 1_024
+"""Names that passed last."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LITE_TOPIC = re.compile(r"[A-Za-z0-9_-]+")
 _NOT_RESERVED = frozenset(
@@ -68,6 +74,7 @@ assert len(RESERVED_PROPERTIES) == 54
 assert not RESERVED_PROPERTIES & _NOT_RESERVED, "these are delivered among the user's properties"
 
 
+@lru_cache(NAMES_REMEMBERED)
 def check_topic_name(topic: str) -> None:
     """Pass a topic that clients may use."""
     try:
@@ -78,6 +85,7 @@ def check_topic_name(topic: str) -> None:
         raise CodeError(Code.ILLEGAL_TOPIC, "cannot access system topic")
 
 
+@lru_cache(NAMES_REMEMBERED)
 def check_group_name(group: str) -> None:
     """Pass a consumer group that clients may use."""
     try:
@@ -131,9 +139,8 @@ def check_body(body: bytes, config: ProxyConfig) -> None:
         raise CodeError(Code.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {config.message_bytes_max}")
 
 
-def check_properties(message: Any, config: ProxyConfig) -> None:
+def check_properties(properties: Mapping[str, str], *, tag: str, keys: Sequence[str], config: ProxyConfig) -> None:
     """Pass a message's user properties, tag and keys, and their size."""
-    properties, system = message.user_properties, message.system_properties
     if len(properties) > config.properties_max:
         text = f"too many user properties, max is {config.properties_max}"
         raise CodeError(Code.MESSAGE_PROPERTIES_TOO_LARGE, text)
@@ -148,17 +155,26 @@ def check_properties(message: Any, config: ProxyConfig) -> None:
             text = "the value of property cannot contain control character"
             raise CodeError(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, text)
         size_bytes += len(name.encode()) + len(value.encode())
-    check_tag(system.tag)
-    size_bytes += len(system.tag.encode())
-    for key in system.keys:
+    if tag:
+        check_tag(tag)
+        size_bytes += len(tag.encode())
+    for key in keys:
         check_message_key(key)
         size_bytes += len(key.encode())
     if 0 < config.properties_bytes_max < size_bytes:
         text = f"the total size of user property is too large, max is {config.properties_bytes_max}"
         raise CodeError(Code.MESSAGE_PROPERTIES_TOO_LARGE, text)
-    if not system.message_id.strip():
+
+
+def check_message_id(message_id: str) -> None:
+    """Pass the id that a client gives a message."""
+    if not message_id.strip():
         raise CodeError(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
-    for text in (system.message_id, system.trace_context, system.born_host):
+
+
+def check_stored_texts(*texts: str) -> None:
+    """Pass what is stored among the properties and is no property of the user's."""
+    for text in texts:
         if "\x01" in text or "\x02" in text:  # they end names and values in the stored text
             raise CodeError(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, "a property cannot contain control character")
 

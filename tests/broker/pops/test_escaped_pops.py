@@ -371,6 +371,17 @@ async def test_one_that_expires_on_its_way_and_fails_is_forgotten_once(slave: Sl
     assert slave.escaped.message_count(TOPIC, GROUP, 0) == 0
 
 
+async def test_what_comes_back_is_looked_for_once_in_a_while(slave: Slave, clock: Clock) -> None:
+    """At the end of that time, not a millisecond before it."""
+    slave.begin()
+    slave.escaped._expire(clock())
+    assert bodies(await slave.pop(maxMsgNums=1, invisibleTime=1)) == [b"d"]
+    for pause_ms, is_held in ((EXPIRE_MS - 1, True), (1, False)):
+        clock.now_ms += pause_ms
+        slave.escaped._expire(clock())
+        assert bool(len(slave.escaped)) is is_held
+
+
 async def test_claims_at_once_keep_to_the_bound(slave: Slave) -> None:
     slave.begin()
     slave.broker.parts.pops.store.pending_max = 2

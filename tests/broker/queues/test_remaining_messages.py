@@ -73,8 +73,7 @@ class NoHelpers:
         return False
 
 
-async def metric(broker: ControlBroker) -> int | None:
-    """The group's lag on the metrics page; None when it is not there."""
+async def metrics_lines(broker: ControlBroker) -> list[str]:
     parts = broker.parts
     page = MetricsPage(
         settings=parts.base.settings,
@@ -91,9 +90,28 @@ async def metric(broker: ControlBroker) -> int | None:
         limits=parts.base.limits,
         quotas=parts.tables.quotas,
     )
-    lines = (await page.text()).decode().splitlines()
-    found = [line for line in lines if line.startswith("thermocline_consumer_lag_messages{")]
+    return (await page.text()).decode().splitlines()
+
+
+async def metric(broker: ControlBroker) -> int | None:
+    """The group's lag on the metrics page; None when it is not there."""
+    found = [line for line in await metrics_lines(broker) if line.startswith("thermocline_consumer_lag_messages{")]
     return int(found[0].rpartition(" ")[2]) if found else None
+
+
+async def test_the_metrics_page_says_how_far_the_log_is(broker: ControlBroker) -> None:
+    log = broker.parts.base.store.commit_log
+    broker.put("T", 0, b"flushed")
+    log.flush()
+    broker.put("T", 0, b"not flushed")
+    lines = await metrics_lines(broker)
+    for name, offset in (
+        ("append", log.append_offset),
+        ("flush", log.flush_offset),
+        ("min", log.min_offset),
+    ):
+        assert f"thermocline_log_{name}_offset_bytes {offset}" in lines
+    assert log.min_offset < log.flush_offset < log.append_offset
 
 
 @pytest.mark.parametrize(

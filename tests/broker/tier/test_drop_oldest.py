@@ -16,6 +16,7 @@ from tests.simulated_disk import SimulatedDisk
 from tests.store.store_parts import LOG_FILE_BYTES, draft, open_store, small_config
 from thermocline.broker.cold.cold_reads import ColdBounds
 from thermocline.broker.cold.dropped_ranges import DroppedRange, DroppedRanges
+from thermocline.broker.tier import drop_oldest
 from thermocline.broker.tier.drop_oldest import DropOldest
 from thermocline.remoting.errors import ServiceUnavailableError, UnavailableError
 from thermocline.store.message_store import MessageStore
@@ -236,3 +237,23 @@ async def test_a_disk_with_room_costs_no_look_at_any_queue(world: World) -> None
     await world.run()
     assert looks == []
     assert world.store.commit_log.min_offset == 0
+
+
+async def test_a_look_at_many_queues_lets_requests_in_between_and_waits_for_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.fill("orders", "bills")
+    world.policies.update(orders=FullPolicy.DROP_OLDEST, bills=FullPolicy.DROP_OLDEST)
+    world.use_up(excess_files=0.5)
+    pauses_s: list[float] = []
+    real_sleep = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        pauses_s.append(seconds)
+        await real_sleep(0)
+
+    monkeypatch.setattr(drop_oldest, "QUEUES_AT_ONCE", 1)
+    monkeypatch.setattr(drop_oldest.asyncio, "sleep", sleep)
+    await world.run()
+    assert len(pauses_s) >= 4, "one for each queue"
+    assert set(pauses_s) == {0}

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.broker.control_broker import ControlBroker, control_broker
 from tests.broker.timing import bodies_in, deliver_all, open_timers, put_timed, timer_service
 from tests.clock import Clock
 from thermocline.broker.helpers.shared_page import SharedPage
+from thermocline.broker.tier import store_rounds
 from thermocline.broker.tier.store_rounds import IDLE_TICK_MS, QUEUE_FILES_AHEAD_MAX, TICK_MS, StoreRounds
 from thermocline.remoting.topic_validation import TIMER_TOPIC
 from thermocline.store.derived_sync import DerivedSync
@@ -123,6 +125,28 @@ async def test_queue_files_are_written_for_a_twentieth_of_the_loops_time(
             passed_s += pause_s
             await rounds._sync_derived_if_due()
             assert (store.recovery_offset > synced) is is_due
+
+
+async def test_a_round_of_many_queues_lets_requests_in_between_and_waits_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses_s: list[float] = []
+    real_sleep = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        pauses_s.append(seconds)
+        await real_sleep(0)
+
+    async with control_broker(tmp_path / "store") as broker, rounds_of(broker, tmp_path) as rounds:
+        store = broker.parts.base.store
+        for number in range(3):
+            broker.put(f"T{number}", 0, b"x")
+        monkeypatch.setattr(store, "begin_derived_sync", partial(store.begin_derived_sync, queues_per_slice=1))
+        monkeypatch.setattr(store_rounds.asyncio, "sleep", sleep)
+        await rounds.sync_derived()
+        assert store.recovery_offset == store.commit_log.append_offset
+    assert len(pauses_s) >= 3, "one for each queue"
+    assert set(pauses_s) == {0}
 
 
 async def test_the_progress_of_timers_is_durable_after_a_round(tmp_path: Path) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from thermocline.proxy.cluster.joined_acks import ACKS_MAX, JoinedAcks
 from thermocline.proxy.messaging import ProxyHandle
 from thermocline.remoting.errors import PermissionDeniedError, UnavailableError
-from thermocline.remoting.handles import ReceiptHandle, RetryFlag
+from thermocline.remoting.handles import ORDER_REVIVE_QUEUE_ID, ReceiptHandle, RetryFlag
 from thermocline.remoting.offsets import QueueOffset
 
 
@@ -95,3 +96,19 @@ async def test_a_stop_ends_what_is_under_way() -> None:
     await brokers.acks.close()
     with pytest.raises(UnavailableError):
         await waiting
+
+
+async def test_messages_of_one_request_share_one_future_and_odd_ones_go_alone() -> None:
+    """A forged handle and one of an ordered POP are answered each by itself."""
+    brokers = Brokers()
+    plain, more = handle_at(1), handle_at(2)
+    forged = handle_at(1 << 40)
+    receipt = msgspec.structs.replace(plain.receipt, revive_queue_id=ORDER_REVIVE_QUEUE_ID)
+    ordered = ProxyHandle(receipt=receipt, physical_offset=0)
+    answers = [
+        brokers.acks.start(each, topic="T", group="g", timeout_ms=1_000) for each in (plain, forged, ordered, more)
+    ]
+    assert answers[0] is answers[3]
+    await asyncio.wait(answers)
+    assert [answer.result() for answer in answers] == [None] * 4
+    assert sorted(offsets for _, _, offsets, _ in brokers.requests) == [[1], [1, 2], [1 << 40]]

@@ -120,6 +120,8 @@ async def test_an_acknowledgement_waits_for_a_renewal_under_way() -> None:
     taking = asyncio.create_task(holding.handles.take_handle("c", "g", "m7", handle_at(1_000_000)))
     await holding.settle()
     assert not taking.done()
+    assert holding.handles.take_now("c", "g", "m7", handle_at(1_000_000)) is None
+    assert len(holding.handles) == 1
     gate.set_result(None)
     assert (await taking).handle.receipt.pop_time_ms == 1_050_000
     assert len(holding.handles) == 0

@@ -48,7 +48,6 @@ def outcome(ids: str = IDS[0], *, status: SendStatus = SendStatus.SEND_OK, is_tr
         status=status,
         queue=MessageQueue(topic="T", broker_name="broker-a", queue_id=0),
         queue_offset=QueueOffset(0),
-        physical_offset=PhysicalOffset(8),
         transaction_id="",
         recall_handle="",
         offset_message_id=ids,

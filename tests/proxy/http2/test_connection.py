@@ -20,8 +20,8 @@ from thermocline.proxy.http2 import ErrorCode, Http2Limits, Http2Server, Stream,
 from thermocline.proxy.http2.frames import PREFACE, FrameType, Setting, encode_settings
 from thermocline.remoting.connections import LimitCounts
 
-HEAD = encode_field(b":status", b"200")
-TRAILERS = encode_field(b"grpc-status", b"0")
+HEAD = encode_field(":status", "200")
+TRAILERS = encode_field("grpc-status", "0")
 REQUEST = headers_block(request_headers("/echo", {}, timeout_ms=None))
 LIMITS = Http2Limits()
 ACK = 0x1
@@ -120,17 +120,17 @@ async def test_trailers_of_a_request_end_it() -> None:
     async with echo_server() as echo, peer_of(echo) as peer:
         peer.send(FrameType.HEADERS, END_HEADERS, 1, REQUEST)
         peer.send(FrameType.DATA, 0, 1, b"body")
-        peer.send(FrameType.HEADERS, END_HEADERS | END_STREAM, 1, encode_field(b"checksum", b"1"))
+        peer.send(FrameType.HEADERS, END_HEADERS | END_STREAM, 1, encode_field("checksum", "1"))
         assert await body_of(peer, 1) == b"body"
 
 
 @pytest.mark.parametrize(
     "block",
     [
-        REQUEST + encode_field(b":path", b"/other"),
-        encode_field(b"te", b"trailers") + REQUEST,
-        REQUEST + encode_field(b":authority", b"behind"),
-        REQUEST + encode_field(b"Content-Type", b"application/grpc"),
+        REQUEST + encode_field(":path", "/other"),
+        encode_field("te", "trailers") + REQUEST,
+        REQUEST + encode_field(":authority", "behind"),
+        REQUEST + encode_field("Content-Type", "application/grpc"),
     ],
 )
 async def test_a_malformed_request_is_reset_and_the_connection_goes_on(block: bytes) -> None:
@@ -281,7 +281,7 @@ BROKEN = {
     "a reset of no stream": [(FrameType.RST_STREAM, 0, 9, b"\0\0\0\0")],
     "an endless header block": [
         (FrameType.HEADERS, 0, 1, REQUEST),
-        *[(FrameType.CONTINUATION, 0, 1, encode_field(b"x", b"y" * 8_000))] * 6,
+        *[(FrameType.CONTINUATION, 0, 1, encode_field("x", "y" * 8_000))] * 6,
     ],
     "empty continuations": [(FrameType.HEADERS, 0, 1, REQUEST), (FrameType.CONTINUATION, 0, 1, b"")],
 }
@@ -342,10 +342,10 @@ async def test_streams_over_the_limit_are_refused() -> None:
 async def test_metadata_over_the_limit_refuse_their_request_alone() -> None:
     limits = replace(LIMITS, header_list_bytes_max=1_000)
     async with echo_server(limits) as echo, peer_of(echo) as peer:
-        large = REQUEST + encode_field(b"x-large", b"y" * 2_000)
+        large = REQUEST + encode_field("x-large", "y" * 2_000)
         peer.send(FrameType.HEADERS, END_HEADERS | END_STREAM, 1, large)
         answer = await peer.read_until(FrameType.HEADERS)
-        assert answer.payload == encode_field(b":status", b"431")
+        assert answer.payload == encode_field(":status", "431")
         ask(peer, 3, b"x")
         assert await body_of(peer, 3) == b"x"
 

@@ -15,6 +15,8 @@ from thermocline.proxy.http2.hpack import HeaderDecoder, HeadersTooLargeError, e
 from thermocline.proxy.http2.huffman import LENGTHS, decode_huffman
 from thermocline.remoting.errors import ProtocolError
 
+BYTES = st.characters(max_codepoint=255)
+
 
 def decoder(*, list_bytes_max: int = 16_384) -> HeaderDecoder:
     return HeaderDecoder(list_bytes_max=list_bytes_max)
@@ -44,7 +46,7 @@ HUFFMAN_REQUESTS = [
 def test_the_requests_of_the_specification(requests: list[tuple[str, list[str]]]) -> None:
     connection = decoder()
     for block, wanted in requests:
-        fields = [f"{name.decode()} {value.decode()}" for name, value in connection.decode(bytes.fromhex(block))]
+        fields = [f"{name} {value}" for name, value in connection.decode(bytes.fromhex(block))]
         assert fields[0] == ":method GET"
         assert set(wanted) <= set(fields)
 
@@ -54,13 +56,13 @@ def test_entries_leave_a_full_table_oldest_first() -> None:
     connection.decode(b"\x3f\x21")  # a table of 64 bytes holds one entry of 42
     connection.decode(b"\x40\x04key1\x06value1")
     connection.decode(b"\x40\x04key2\x06value2")
-    assert connection.decode(b"\xbe") == [(b"key2", b"value2")]
+    assert connection.decode(b"\xbe") == [("key2", "value2")]
     with pytest.raises(ProtocolError):
         connection.decode(b"\xbf")
 
 
-@given(name=st.binary(min_size=1, max_size=200), value=st.binary(max_size=20_000))
-def test_what_is_encoded_is_decoded(name: bytes, value: bytes) -> None:
+@given(name=st.text(BYTES, min_size=1, max_size=200), value=st.text(BYTES, max_size=20_000))
+def test_what_is_encoded_is_decoded(name: str, value: str) -> None:
     assert decoder(list_bytes_max=1 << 20).decode(encode_field(name, value)) == [(name, value)]
 
 
@@ -93,7 +95,7 @@ def test_fields_over_the_limit_leave_the_tables_in_step() -> None:
     connection = decoder(list_bytes_max=200)
     with pytest.raises(HeadersTooLargeError):
         connection.decode(b"\x40\x03big\x7f\x81\x01" + b"x" * 256 + b"\x40\x01k\x01v")
-    assert connection.decode(b"\xbe") == [(b"k", b"v")]
+    assert connection.decode(b"\xbe") == [("k", "v")]
 
 
 def test_a_small_block_cannot_grow_to_a_large_one() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.tiered.ledger_data import commit_segment, open_writer
+from thermocline.tiered.ledger import ledger_writer
 from thermocline.tiered.ledger.ledger_writer import LedgerIdentity
 from thermocline.tiered.objects.errors import ForeignLedgerError
 from thermocline.tiered.stores.memory import MemoryObjectStore
@@ -43,3 +44,28 @@ async def test_an_elected_broker_that_could_not_serve_holds_no_other_up() -> Non
     await commit_segment(writer, start=10)
     with pytest.raises(ForeignLedgerError):
         await open_writer(store, seed=9, identity=elected("slave-2", 5))
+
+
+async def test_claims_are_followed_back_to_their_owner_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them is a request: an owner that is not among the newest entries is taken for another one."""
+    store = MemoryObjectStore()
+    master = await open_writer(store)
+    await commit_segment(master)
+    owner = master.catalog.store_uuid
+
+    def elected(name: str, master_epoch: int) -> LedgerIdentity:
+        return LedgerIdentity(
+            store_uuid=name,
+            cluster="DefaultCluster",
+            broker_name="broker-a",
+            predecessor=owner,
+            master_epoch=master_epoch,
+        )
+
+    for epoch in (2, 3):
+        await open_writer(store, seed=epoch, identity=elected(f"slave-{epoch}", epoch))
+    monkeypatch.setattr(ledger_writer, "CLAIMS_PASSED_MAX", 2)
+    with pytest.raises(ForeignLedgerError):
+        await open_writer(store, seed=4, identity=elected("slave-4", 4))
+    monkeypatch.setattr(ledger_writer, "CLAIMS_PASSED_MAX", 3)
+    await open_writer(store, seed=5, identity=elected("slave-4", 4))

@@ -1,6 +1,6 @@
 """Messages and configurations with odd numbers: clients get them all the same.
 
-Covers `proxy/grpc/service/conversion.py` and `proxy/grpc/service/client_settings.py`.
+Covers `proxy/grpc/service/delivered_message.py` and `proxy/grpc/service/client_settings.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.proxy.proxy_under_test import consumer_settings
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage
 from thermocline.proxy.grpc.service.client_settings import attempts_max, merged_settings
-from thermocline.proxy.grpc.service.conversion import TIME_MS_MAX, TIME_MS_MIN, to_message
+from thermocline.proxy.grpc.service.delivered_message import TIME_MS_MAX, TIME_MS_MIN, to_message
 from thermocline.proxy.settings import ProxyConfig
 from thermocline.remoting.bodies import SubscriptionGroupConfig
 from thermocline.remoting.offsets import LOG_START, QUEUE_START
