@@ -1,4 +1,5 @@
-"""A broker whose bucket has no ledger any more does not begin a new one: its history is elsewhere."""
+"""A broker whose bucket has no ledger any more does not begin a new one: its history is elsewhere. One whose ledger is
+damaged mends it from the copy on its own disk."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ import pytest
 from tests.clock import Clock
 from tests.tiered.ledger_data import KEYS, commit_segment
 from thermocline.broker.helpers import HelloReply
+from thermocline.broker.tier_process import ledger_opening
 from thermocline.broker.tier_process.ledger_opening import open_ledger
+from thermocline.remoting.errors import CorruptDataError
 from thermocline.remoting.offsets import PhysicalOffset
 from thermocline.store.config import StoreConfig
 from thermocline.store.files import RealDisk
@@ -103,3 +106,53 @@ async def test_a_log_that_ends_before_what_is_committed_is_refused(tmp_path: Pat
     with pytest.raises(UnfitStoreError, match="ends before what was committed"):
         await ledger.open(append_offset=LOG_END - 1)
     await ledger.open(append_offset=LOG_END)
+
+
+def damage_last_entry(ledger: Opened) -> bytes:
+    """What it was before."""
+    last = max(ledger.cold.rglob("ledger/*"))
+    whole = last.read_bytes()
+    last.write_bytes(whole[:-1])
+    return whole
+
+
+async def test_a_damaged_ledger_is_mended_from_the_copy(tmp_path: Path) -> None:
+    ledger = Opened(tmp_path)
+    await commit_segment(await ledger.open())
+    whole = damage_last_entry(ledger)
+    damaged = max(ledger.cold.rglob("ledger/*"))
+    writer = await ledger.open()
+    assert damaged.read_bytes() == whole
+    assert writer.catalog.topics["orders"].segments
+
+
+@pytest.mark.parametrize("has_damaged_copy", [True, False])
+async def test_a_damaged_ledger_without_a_copy_that_fits_is_not_opened(tmp_path: Path, has_damaged_copy: bool) -> None:
+    ledger = Opened(tmp_path)
+    await commit_segment(await ledger.open())
+    damage_last_entry(ledger)
+    for copy in ledger.copy.iterdir():
+        if has_damaged_copy:
+            copy.write_bytes(copy.read_bytes()[:-1])
+        else:
+            copy.unlink()
+    with pytest.raises(CorruptDataError):
+        await ledger.open()
+
+
+async def test_damage_that_comes_back_is_mended_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a store that loses what it confirms."""
+    ledger = Opened(tmp_path)
+    await commit_segment(await ledger.open())
+    damage_last_entry(ledger)
+    calls = 0
+
+    async def restore(*_arguments: object, **_options: object) -> int:
+        nonlocal calls
+        calls += 1
+        return 1
+
+    monkeypatch.setattr(ledger_opening, "restore_damaged", restore)
+    with pytest.raises(CorruptDataError):
+        await ledger.open()
+    assert calls == 1
