@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tests.tiered.ledger_data import commit_segment, open_writer
@@ -11,21 +13,23 @@ from thermocline.tiered.objects.errors import ForeignLedgerError
 from thermocline.tiered.stores.memory import MemoryObjectStore
 
 
+def elected_after(owner: str, name: str, master_epoch: int) -> LedgerIdentity:
+    """A broker of the set that is the master since this epoch; `owner`: whose ledger it takes over."""
+    return LedgerIdentity(
+        store_uuid=name,
+        cluster="DefaultCluster",
+        broker_name="broker-a",
+        predecessor=owner,
+        master_epoch=master_epoch,
+    )
+
+
 async def test_an_elected_broker_that_could_not_serve_holds_no_other_up() -> None:
     """Of a set under a controller: its claim alone is no reason to refuse the ledger to the next elected broker."""
     store = MemoryObjectStore()
     master = await open_writer(store)
     await commit_segment(master)
-    owner = master.catalog.store_uuid
-
-    def elected(name: str, master_epoch: int) -> LedgerIdentity:
-        return LedgerIdentity(
-            store_uuid=name,
-            cluster="DefaultCluster",
-            broker_name="broker-a",
-            predecessor=owner,
-            master_epoch=master_epoch,
-        )
+    elected = partial(elected_after, master.catalog.store_uuid)
 
     for seed in (2, 3):
         await open_writer(store, seed=seed, identity=elected("slave-1", 2))
@@ -51,16 +55,7 @@ async def test_claims_are_followed_back_to_their_owner_for_a_while_only(monkeypa
     store = MemoryObjectStore()
     master = await open_writer(store)
     await commit_segment(master)
-    owner = master.catalog.store_uuid
-
-    def elected(name: str, master_epoch: int) -> LedgerIdentity:
-        return LedgerIdentity(
-            store_uuid=name,
-            cluster="DefaultCluster",
-            broker_name="broker-a",
-            predecessor=owner,
-            master_epoch=master_epoch,
-        )
+    elected = partial(elected_after, master.catalog.store_uuid)
 
     for epoch in (2, 3):
         await open_writer(store, seed=epoch, identity=elected(f"slave-{epoch}", epoch))
