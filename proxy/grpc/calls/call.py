@@ -188,9 +188,7 @@ class RpcCall:
 
     def write(self, message: bytes) -> int:
         """Send one message of a streamed answer; its bytes on the stream. Lost when the stream is; `drain` tells."""
-        self.begin()
-        self.stream.send_data(PREFIX.pack(0, len(message)) + message)
-        return PREFIX.size + len(message)
+        return self.write_all((message,))[0]
 
     def write_all(self, messages: Sequence[bytes]) -> list[int]:
         """Send messages of a streamed answer together; the bytes of each on the stream. Lost when the stream is."""

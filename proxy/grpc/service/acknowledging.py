@@ -63,27 +63,35 @@ class Acknowledging:
     ) -> list[Any]:
         """Acknowledge entries side by side; the status of each.
 
-        Those of one broker share a future, so only an entry whose handle is being renewed takes a task.
+        Those of one broker share a future, so only an entry whose handle is being renewed is waited for by itself.
         """
-        app = self._app
+        app, client_id = self._app, context.client_id
         statuses: list[Any] = [status(Code.OK)] * len(entries)
         started: list[tuple[int, TakenHandle, asyncio.Future[MQError | None]]] = []
-        renewed: list[int] = []
-        for number, entry in enumerate(entries):
+        renewed: list[tuple[int, ProxyHandle]] = []
+
+        def start(number: int, taken: TakenHandle) -> None:
             try:
-                handle = ProxyHandle.parse(entry.receipt_handle)
-                taken = app.handles.take_now(context.client_id, group, entry.message_id, handle)
-                if taken is None:
-                    renewed.append(number)
-                    continue
                 taken.check_fresh(app.clock_ms())
                 answered = app.messaging.start_ack(taken.handle, topic=topic, group=group, timeout_ms=timeout_ms)
                 started.append((number, taken, answered))
             except MQError as error:
                 statuses[number] = status_of(error)
-        waits = [self._ack(context, entries[each], topic=topic, group=group, timeout_ms=timeout_ms) for each in renewed]
-        for number, entry_status in zip(renewed, await asyncio.gather(*waits), strict=True):
-            statuses[number] = entry_status
+
+        for number, entry in enumerate(entries):
+            try:
+                handle = ProxyHandle.parse(entry.receipt_handle)
+            except MQError as error:
+                statuses[number] = status_of(error)
+                continue
+            taken = app.handles.take_now(client_id, group, entry.message_id, handle)
+            if taken is None:
+                renewed.append((number, handle))
+            else:
+                start(number, taken)
+        takes = [app.handles.take_handle(client_id, group, entries[at].message_id, handle) for at, handle in renewed]
+        for (number, _), taken in zip(renewed, await asyncio.gather(*takes), strict=True):
+            start(number, taken)
         if started:
             await asyncio.wait({answered for _, _, answered in started})
         for number, taken, answered in started:
@@ -95,17 +103,6 @@ class Acknowledging:
                 app.handles.put_back(taken)
             statuses[number] = status_of(refusal)
         return statuses
-
-    async def _ack(self, context: RequestContext, entry: Any, *, topic: str, group: str, timeout_ms: int) -> Any:
-        async def end(handle: ProxyHandle) -> None:
-            await self._app.messaging.ack(handle, topic=topic, group=group, timeout_ms=timeout_ms)
-
-        try:
-            await self._end(context, group, entry.message_id, entry.receipt_handle, end)
-        except MQError as error:
-            return status_of(error)
-        self._trace(entry, group, ConsumeOutcome.SUCCESS)
-        return status(Code.OK)
 
     async def change_invisible_duration(self, context: RequestContext, call: RpcCall, request: Any) -> Any:
         """ChangeInvisibleDuration."""
